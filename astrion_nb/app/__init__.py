@@ -1,0 +1,1 @@
+"""The wiring place: configuration, the public team, the command line."""

@@ -1,0 +1,1 @@
+"""Models: one protocol, one vendor a file."""

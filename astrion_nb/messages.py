@@ -1,0 +1,167 @@
+"""The plain values that a conversation is made of: messages, tool calls, usage.
+
+Pure values: equal content is equal. The JSON form is the data model's (§5, §7); keys that this
+package does not know survive a round trip in ``extra``. Knows no envelope, no state, no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool as the model wrote it.
+
+    Parameters
+    ----------
+    id : str
+        Provider's or our own call id, unique within the conversation.
+    name : str
+        Name of the tool.
+    arguments : str
+        JSON text of the arguments, exactly as the model wrote it (may be invalid).
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the chat-completions form of the call."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ToolCall:
+        """Read the chat-completions form; missing parts become empty strings."""
+        function = data.get("function") or {}
+        return cls(str(data.get("id") or ""), str(function.get("name") or ""), str(function.get("arguments") or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one model request, or a sum of them.
+
+    Parameters
+    ----------
+    input, output : int
+        Prompt and completion tokens.
+    cached : int
+        Part of ``input`` that the provider read from its prompt cache.
+    reasoning : int
+        Part of ``output`` that was reasoning.
+    """
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        """Input and output tokens together."""
+        return self.input + self.output
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cached + other.cached,
+            self.reasoning + other.reasoning,
+        )
+
+    def to_json(self) -> dict[str, int]:
+        """Return a JSON object; parts that are zero and optional are left out."""
+        out = {"input": self.input, "output": self.output, "total": self.input + self.output}
+        if self.cached:
+            out["cached"] = self.cached
+        if self.reasoning:
+            out["reasoning"] = self.reasoning
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> Usage | None:
+        """Read what :meth:`to_json` wrote; ``None`` stays ``None``."""
+        if not data:
+            return None
+        return cls(
+            int(data.get("input") or 0),
+            int(data.get("output") or 0),
+            int(data.get("cached") or 0),
+            int(data.get("reasoning") or 0),
+        )
+
+
+_KNOWN = frozenset({"role", "content", "message_id", "tool_calls", "tool_call_id", "metadata"})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation, as stored (data model §5 and §7).
+
+    Parameters
+    ----------
+    role : {"system", "user", "assistant", "tool"}
+    content : str or None
+        ``None`` only for an assistant message that is all tool calls.
+    message_id : str or None
+        ``msg_user_001`` and so on; system messages have none.
+    tool_calls : tuple of ToolCall
+        Assistant messages only.
+    tool_call_id : str or None
+        Tool messages only: the call that this is the result of.
+    metadata : mapping
+        ``message_source``, ``visibility``, ``starts_work``, ``agent_id``, ``envelope_id``,
+        ``status``; for an assistant message ``usage`` and ``reasoning_content``.
+    extra : mapping
+        Keys of the file that this package does not know.
+    """
+
+    role: Role
+    content: str | None
+    message_id: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the stored form, keys in the order the data model prints them."""
+        out: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.message_id is not None:
+            out["message_id"] = self.message_id
+        if self.tool_calls:
+            out["tool_calls"] = [call.to_json() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            out["tool_call_id"] = self.tool_call_id
+        if self.metadata:
+            out["metadata"] = self.metadata
+        if self.extra:
+            out.update(self.extra)
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Message:
+        """Read the stored form.
+
+        Raises
+        ------
+        ValueError
+            ``role`` is missing or not one of the four.
+        """
+        role = data.get("role")
+        if role not in ("system", "user", "assistant", "tool"):
+            raise ValueError(f"a message has the role {role!r}; known are system, user, assistant, tool")
+        return cls(
+            role,
+            data.get("content"),
+            data.get("message_id"),
+            tuple(ToolCall.from_json(call) for call in data.get("tool_calls") or ()),
+            data.get("tool_call_id"),
+            data.get("metadata") or {},
+            {key: value for key, value in data.items() if key not in _KNOWN},
+        )

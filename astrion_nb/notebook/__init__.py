@@ -1,0 +1,1 @@
+"""Magics and everything else that knows Jupyter."""

@@ -1,0 +1,1 @@
+"""A conversation as text, Markdown and safe HTML."""

@@ -1,0 +1,1 @@
+"""The running team: bus, order, mailboxes, waits, agents."""
