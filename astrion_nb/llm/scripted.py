@@ -1,0 +1,308 @@
+"""A public, strict model that says what a script says: for tests, lessons and demonstrations.
+
+::
+
+    model = ScriptedModel({
+        "Team Leader": [
+            call("create_sub_agent", agent_id=1, role_id="ui-operator", task="…") + say("One helper."),
+            until_message(say("All done.")),
+        ],
+        "UI Operator_1": [say("The page is blue.")],
+    })
+
+A request that no step answers, and a step that no request used, raise
+:class:`~astrion_nb.errors.ScriptError`. Opens no socket, reads no clock; it does not know what the
+tools it calls do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from ..errors import ContentFiltered, ModelError, ScriptError
+from ..messages import ToolCall, Usage
+from .assemble import call_ids, unique_call_ids, with_partial
+from .model import Finish, Finished, ModelRequest, ReasoningDelta, StreamEvent, TextDelta
+
+# One or two ideographs, or a word with the space behind it: about what a token is.
+_TOKEN = re.compile(r"[\u2e80-\uffff]{1,2}|[^\s\u2e80-\uffff]+\s*|\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One scripted response; build it with :func:`say`, :func:`call` and :func:`fail`, join with ``+``.
+
+    Parameters
+    ----------
+    text : str
+        What is said.
+    calls : tuple of (str, str)
+        Names and JSON texts of the tool calls.
+    chunks : tuple of str or None
+        The pieces in which the text is streamed; words when ``None``.
+    reasoning : str
+        Reasoning text, streamed ahead of the answer.
+    usage : Usage or None
+        Tokens told at the end; derived from the request when ``None``.
+    error : ModelError or None
+        Raised once the text, if any, has been streamed.
+    after_message : bool
+        Wait until a message is in the actor's mailbox before answering.
+    finish : str or None
+        Finish reason; derived when ``None``.
+    """
+
+    text: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    chunks: tuple[str, ...] | None = None
+    reasoning: str = ""
+    usage: Usage | None = None
+    error: ModelError | None = None
+    after_message: bool = False
+    finish: Finish | None = None
+
+    def __add__(self, other: Step) -> Step:
+        """Join two steps into one response: the texts, then the calls of both."""
+        chunks = None if self.chunks is other.chunks is None else (*self.pieces(), *other.pieces())
+        return Step(
+            self.text + other.text,
+            self.calls + other.calls,
+            chunks,
+            self.reasoning + other.reasoning,
+            other.usage if self.usage is None else self.usage,
+            self.error or other.error,
+            self.after_message or other.after_message,
+            other.finish or self.finish,
+        )
+
+    def pieces(self) -> tuple[str, ...]:
+        """Return the pieces in which the text is streamed."""
+        return tuple(_TOKEN.findall(self.text)) if self.chunks is None else self.chunks
+
+
+Script = Step | Callable[[ModelRequest], Step]
+
+
+def say(
+    text: str,
+    *,
+    chunks: Sequence[str] | None = None,
+    usage: Usage | tuple[int, int] | None = None,
+    reasoning: str = "",
+    after_message: bool = False,
+    finish: Finish | None = None,
+) -> Step:
+    """Return a step that says a text.
+
+    Parameters
+    ----------
+    text : str
+        May be empty: an empty answer.
+    chunks : sequence of str, optional
+        Pieces to stream; they must join to ``text``.
+    usage : Usage or (input, output), optional
+    reasoning : str
+    after_message : bool
+        Wait for a message first.
+    finish : str, optional
+        For instance ``"length"`` or ``"content_filter"``.
+
+    Raises
+    ------
+    ScriptError
+        The chunks are not the text.
+    """
+    if chunks is not None and "".join(chunks) != text:
+        raise ScriptError(f"the chunks of say({text!r}) do not join to its text; leave them out or correct them")
+    counted = Usage(*usage) if isinstance(usage, tuple) else usage
+    pieces = None if chunks is None else tuple(chunks)
+    return Step(text, (), pieces, reasoning, counted, None, after_message, finish)
+
+
+def call(name: str, raw: str | None = None, /, **arguments: object) -> Step:
+    """Return a step that calls a tool; join several with ``+`` for parallel calls in one response.
+
+    Parameters
+    ----------
+    name : str
+    raw : str, optional
+        The argument text as the model would write it, also when it is not valid JSON.
+    **arguments
+        Arguments of the tool.
+    """
+    return Step(calls=((name, json.dumps(arguments, ensure_ascii=False) if raw is None else raw),))
+
+
+def fail(error: ModelError) -> Step:
+    """Return a step that raises a model error; ``say("part") + fail(…)`` fails after some text."""
+    return Step(error=error)
+
+
+def until_message(step: Step | None = None) -> Step:
+    """Return the step, but answered only when a message is in the actor's mailbox.
+
+    Alone in a script it holds back the step that follows it.
+    """
+    return replace(step or Step(), after_message=True)
+
+
+_WAIT = until_message()
+
+
+class ScriptedModel:
+    """A model that follows a script and accepts no departure from it.
+
+    Parameters
+    ----------
+    script : mapping or sequence
+        Steps per actor (display name or a pattern such as ``"UI Operator_*"``, whose steps are then
+        shared in the order of asking), or a list of ``(actor, step)`` pairs, or a plain list of
+        steps for whoever asks next. A step may be a function of the request.
+    key : str
+        The key by which configuration names the model.
+    tokens_per_second : float, optional
+        Tempo of the stream, for live demonstrations; at once when ``None``.
+    check_on_close : bool
+        Whether closing raises for unused steps.
+
+    Attributes
+    ----------
+    requests : list of ModelRequest
+        Every request, in order.
+    """
+
+    def __init__(
+        self,
+        script: Mapping[str, Sequence[Script]] | Sequence[Script | tuple[str, Script]] = (),
+        *,
+        key: str = "scripted",
+        tokens_per_second: float | None = None,
+        check_on_close: bool = True,
+    ) -> None:
+        self.key = key
+        self.endpoint = f"script:{key}"
+        self.requests: list[ModelRequest] = []
+        self.tokens_per_second = tokens_per_second
+        self._check_on_close = check_on_close
+        self._complaint: ScriptError | None = None
+        self._steps: list[tuple[str, Script]] = []
+        self.extend(script)
+
+    def extend(self, script: Mapping[str, Sequence[Script]] | Sequence[Script | tuple[str, Script]]) -> None:
+        """Add steps, in any of the forms that the constructor takes."""
+        if isinstance(script, Mapping):
+            self._steps += [(actor, step) for actor, steps in script.items() for step in steps]
+        else:
+            self._steps += [step if isinstance(step, tuple) else ("*", step) for step in script]
+
+    def unused(self) -> dict[str, int]:
+        """Return the number of steps that no request has used yet, by actor."""
+        counts: dict[str, int] = {}
+        for actor, _ in self._steps:
+            counts[actor] = counts.get(actor, 0) + 1
+        return counts
+
+    def check(self) -> None:
+        """Make sure that the script was followed to its end.
+
+        Raises
+        ------
+        ScriptError
+            A request met no step, or steps are left.
+        """
+        if self._complaint is not None:
+            raise ScriptError(str(self._complaint))
+        left = self.unused()
+        if left:
+            named = ", ".join(f"{actor}: {count}" for actor, count in left.items())
+            raise ScriptError(f"steps of the script were never asked for ({named}); remove them or let the team run on")
+
+    async def close(self) -> None:
+        """End the script; raises as :meth:`check` does, once, unless that was switched off."""
+        if self._check_on_close:
+            self._check_on_close = False
+            self.check()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamEvent]:
+        """Answer with the actor's next step.
+
+        Raises
+        ------
+        ScriptError
+            The script has no step for this actor.
+        ModelError
+            The step says so.
+        """
+        self.requests.append(request)
+        step = self._next(request)
+        # A real model answers in a later turn of the loop; so does this one.
+        await asyncio.sleep(0)
+        if step.after_message:
+            if request.arrival is None:
+                raise self._complain(
+                    f"the step for {request.actor} waits for a message, but the request has no mailbox"
+                )
+            await request.arrival()
+        pieces = step.pieces()
+        for position, piece in enumerate((step.reasoning, *pieces)):
+            if piece:
+                if self.tokens_per_second:
+                    await asyncio.sleep(1 / self.tokens_per_second)
+                yield ReasoningDelta(piece) if position == 0 else TextDelta(piece)
+        if step.error is not None:
+            raise step.error
+        if step.finish == "content_filter":
+            raise with_partial(ContentFiltered("the provider withheld the answer (content_filter)"), step.text)
+        yield self._finished(request, step, len(pieces))
+
+    def _finished(self, request: ModelRequest, step: Step, pieces: int) -> Finished:
+        identifiers: list[str] = []
+        if step.calls:
+            slug = re.sub(r"[^a-z0-9]+", "_", request.actor.lower()).strip("_") or "agent"
+            prefix = f"call_{slug}_{request.turn}_"
+            identifiers = unique_call_ids([""] * len(step.calls), prefix=prefix, taken=call_ids(request.messages))
+        return Finished(
+            step.text,
+            tuple(ToolCall(i, name, text) for i, (name, text) in zip(identifiers, step.calls, strict=True)),
+            step.finish or ("tool_calls" if step.calls else "stop"),
+            step.usage or Usage(10 * len(request.messages), pieces + 10 * len(step.calls)),
+            step.reasoning,
+            self.key,
+        )
+
+    def _next(self, request: ModelRequest) -> Step:
+        wait = False
+        while True:
+            place = self._place(request.actor)
+            if place is None:
+                told = [actor for actor, _ in self._steps]
+                rest = f"steps left are for {', '.join(dict.fromkeys(told))}" if told else "no steps are left"
+                raise self._complain(f"the script has no step for {request.actor}, request {request.turn}; {rest}")
+            scripted = self._steps.pop(place)[1]
+            step = scripted if isinstance(scripted, Step) else scripted(request)
+            if not isinstance(step, Step):
+                raise self._complain(f"a step for {request.actor} is {step!r}; build it with say, call or fail")
+            if step == _WAIT:
+                wait = True
+                continue
+            return replace(step, after_message=True) if wait else step
+
+    def _place(self, actor: str) -> int | None:
+        """Return where the actor's next step is: under its own name, else under a pattern."""
+        pattern: int | None = None
+        for place, (name, _) in enumerate(self._steps):
+            if name == actor:
+                return place
+            if pattern is None and fnmatchcase(actor, name):
+                pattern = place
+        return pattern
+
+    def _complain(self, message: str) -> ScriptError:
+        error = ScriptError(message)
+        self._complaint = self._complaint or error
+        return error

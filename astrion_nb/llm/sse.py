@@ -1,0 +1,71 @@
+"""Server-sent events, sans I/O: bytes in, the data of whole events out.
+
+Written out because an adapter must know whether ``[DONE]`` came before the stream ended, which the
+SDK's reader does not tell. Knows no JSON, no chat, no socket; event names and ids are not used by
+chat completions and are skipped.
+"""
+
+from __future__ import annotations
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class EventDecoder:
+    """Split a byte stream into the data fields of its events.
+
+    Lines may end with LF, CRLF or CR, events may be cut anywhere, data may span several lines.
+    """
+
+    __slots__ = ("_after_cr", "_data", "_parts", "_started")
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._data: list[bytes] = []
+        self._after_cr = False
+        self._started = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes; return the data of every event that they complete."""
+        if not self._started and data:
+            self._started = True
+            data = data.removeprefix(_BOM)
+        if self._after_cr:
+            self._after_cr = False
+            data = data.removeprefix(b"\n")
+        if b"\r" in data:
+            self._after_cr = data.endswith(b"\r")
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if b"\n" not in data:
+            if data:
+                self._parts.append(data)
+            return []
+        if self._parts:
+            self._parts.append(data)
+            data = b"".join(self._parts)
+            self._parts.clear()
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        if rest:
+            self._parts.append(rest)
+        events: list[bytes] = []
+        for line in lines:
+            self._take(line, events)
+        return events
+
+    def flush(self) -> list[bytes]:
+        """Return the data of a last event whose blank line never came."""
+        events: list[bytes] = []
+        if self._parts:
+            self._take(b"".join(self._parts), events)
+            self._parts.clear()
+        self._take(b"", events)
+        return events
+
+    def _take(self, line: bytes, events: list[bytes]) -> None:
+        if line[:5] == b"data:":
+            self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif not line and self._data:
+            events.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+            self._data.clear()
+        elif line == b"data":
+            self._data.append(b"")
