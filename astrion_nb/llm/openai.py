@@ -1,0 +1,391 @@
+"""Any OpenAI-compatible endpoint, through the openai SDK; the only module that imports it.
+
+The SDK gives authentication, headers, timeouts and typed errors; its public ``post`` is used with
+ready bytes, and the response's bytes are read directly, because the typed route costs more than
+ten times the CPU per token. Retries, rate limits and prices are not known here: every failure is
+mapped to one :class:`~astrion_nb.errors.ModelError` and raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+import orjson
+
+from ..errors import ConfigError, ModelError, ModelUnreachable
+from .assemble import Assembler, call_ids, with_partial
+from .faults import from_status, in_stream, scrub
+from .model import ModelRequest, StreamEvent, ThinkingMode
+from .sse import EventDecoder
+from .wire import ReasoningProfile, encode, wire_messages
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, AsyncStream
+
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+
+# Far above any number of agents: the runtime's own gate says how many requests are in flight.
+_CONNECTIONS = 4096
+_KEEP_ALIVE = 30.0
+# The body's end mark follows [DONE] at once or never; waiting for it keeps the connection usable.
+_DRAIN = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait for an endpoint.
+
+    Parameters
+    ----------
+    connect : float
+        Seconds until a connection stands, name lookup included.
+    read : float
+        Seconds between two pieces of a response; also until the first one.
+    """
+
+    connect: float = 15.0
+    read: float = 300.0
+
+
+class OpenAIModel:
+    """A model behind an OpenAI-compatible chat-completions endpoint.
+
+    Parameters
+    ----------
+    key : str
+        Key by which configuration, roles and tools name the model.
+    model : str
+        Name of the model at the endpoint.
+    base_url : str, optional
+        Default: OpenAI's own.
+    api_key : str, optional
+        Sent as a bearer token. Without one a placeholder is sent (local servers want none); no
+        environment variable is read.
+    context : int, optional
+        Length of the model's context in tokens, for whoever plans a compaction.
+    reasoning : {"strip", "echo"}
+        Whether reasoning text goes back with tool calls.
+    fast, thinking : mapping
+        Body parameters of the two thinking modes.
+    extra : mapping
+        Body parameters of every request; ``None`` as a value takes a default one out.
+    timeouts : Timeouts
+
+    Attributes
+    ----------
+    endpoint : str
+        Base URL without user info: what shares one rate limit.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        model: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        context: int | None = None,
+        reasoning: ReasoningProfile = "strip",
+        fast: Mapping[str, Any] | None = None,
+        thinking: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        self.key = key
+        self.model = model
+        self.context = context
+        self.reasoning: ReasoningProfile = reasoning
+        self.timeouts = timeouts or Timeouts()
+        self._base_url = (base_url or DEFAULT_BASE_URL).rstrip("/")
+        self._api_key = api_key or ""
+        self._parameters: dict[ThinkingMode, dict[str, Any]] = {
+            "fast": {**(extra or {}), **(fast or {})},
+            "thinking": {**(extra or {}), **(thinking or {})},
+        }
+        parts = _split_url(key, self._base_url)
+        self.endpoint = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self._loopback = _is_loopback(parts.hostname or "")
+        self._secrets = tuple(filter(None, (self._api_key, parts.password, parts.username)))
+        self._clients: dict[asyncio.AbstractEventLoop, _Client] = {}
+
+    def __repr__(self) -> str:
+        return f"OpenAIModel({self.key!r}, model={self.model!r}, endpoint={self.endpoint!r})"
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the request's body as it goes out."""
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": wire_messages(request.messages, reasoning=self.reasoning),
+        }
+        if request.tools:
+            body["tools"] = request.tools
+        return self.complete_body(body, request.thinking_mode)
+
+    def complete_body(self, body: dict[str, Any], thinking_mode: ThinkingMode) -> dict[str, Any]:
+        """Add what every request carries: streaming, usage, and the parameters of the mode."""
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+        parameters = self._parameters[thinking_mode]
+        if parameters:
+            body.update(parameters)
+            body = {name: value for name, value in body.items() if value is not None}
+        return body
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Ask, and yield what comes.
+
+        Raises
+        ------
+        ModelError
+            The request failed. ``partial`` holds the text that had come, ``usage`` its cost.
+        ConfigError
+            ``ASTRION_OFFLINE=1`` and the endpoint is not on this machine.
+        """
+        messages = request.messages
+        assembler = Assembler(call_id_prefix=f"call_{request.turn}_", taken=lambda: call_ids(messages))
+        return self.stream_body(self.body(request), assembler)
+
+    async def stream_body(self, body: Mapping[str, Any], assembler: Assembler) -> AsyncGenerator[StreamEvent, None]:
+        """Send a ready body and yield what an assembler makes of the response.
+
+        Raises
+        ------
+        ModelError, ConfigError
+            As for :meth:`stream`.
+        """
+        self._check_offline()
+        client = self._client()
+        problem: ModelError | None = None
+        stream: AsyncStream[object] | None = None
+        source: AsyncIterator[bytes] | None = None
+        done = cut = False
+        feed = assembler.feed
+        try:
+            stream = await client.post(encode(body), self.timeouts)
+            source, decoder = _body(stream)
+            async for data in source:
+                for event in decoder.feed(data):
+                    if event == b"[DONE]":
+                        done = True
+                        break
+                    chunk = _parse(event)
+                    if chunk is None:
+                        cut = True  # half an event, or no stream of chunks at all
+                        break
+                    if "choices" not in chunk or "error" in chunk:
+                        problem = in_stream(chunk, where=self.endpoint, secrets=self._secrets)
+                        if problem is not None:
+                            break
+                    for delta in feed(chunk):
+                        yield delta
+                if done or cut or problem is not None:
+                    break
+            else:
+                for event in decoder.flush():
+                    chunk = _parse(event)
+                    done = done or event == b"[DONE]"
+                    for delta in feed(chunk or {}):
+                        yield delta
+        except client.errors as error:
+            # Cut off: what has come decides, see Assembler.finish.
+            problem = None if assembler.shown or assembler.ended else self._explain(error, client)
+        finally:
+            if stream is not None:
+                await _release(stream, source if done else None)
+        if problem is not None:
+            # Raised out here so that the SDK's error, which holds the request and its headers, is
+            # not in the context.
+            raise with_partial(problem, assembler.text, assembler.usage)
+        for delta in assembler.flush():
+            yield delta
+        yield assembler.finish(done)
+
+    async def close(self) -> None:
+        """Give up the connections; the last model that shares them closes them."""
+        for loop, client in list(self._clients.items()):
+            del self._clients[loop]
+            await client.leave()
+
+    def _client(self) -> _Client:
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = _Client.join(loop, self._base_url, self._api_key, self._loopback)
+        return client
+
+    def _check_offline(self) -> None:
+        if not self._loopback and os.environ.get("ASTRION_OFFLINE") == "1":
+            raise ConfigError(
+                f"model {self.key!r} is at {self.endpoint}, but ASTRION_OFFLINE=1 allows this machine only; "
+                "unset it, or use a local, scripted or replayed model"
+            )
+
+    def _explain(self, error: BaseException, client: _Client) -> ModelError:
+        response = getattr(error, "response", None)
+        if isinstance(error, client.status_error) and response is not None:
+            body = getattr(error, "body", None)
+            if body is None:
+                body = response.text
+            return from_status(response.status_code, body, response.headers, where=self.endpoint, secrets=self._secrets)
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        said = scrub(str(cause) or type(cause).__name__, self._secrets)
+        if "imeout" in type(cause).__name__:
+            return ModelUnreachable(
+                f"no answer in time from {self.endpoint} (waits: connect {self.timeouts.connect:g} s, "
+                f"read {self.timeouts.read:g} s): {said}"
+            )
+        return ModelUnreachable(f"the connection to {self.endpoint} failed: {said}; check base_url and the network")
+
+
+class _Client:
+    """One SDK client per running loop, base URL and key, shared and counted.
+
+    A client that is dropped unclosed can deafen connections of the next one, so they are never
+    dropped: models join and leave, and the last one closes.
+    """
+
+    _all: ClassVar[dict[tuple[asyncio.AbstractEventLoop, str, str], _Client]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, base_url: str, api_key: str, loopback: bool) -> None:
+        import aiohttp
+        import httpx2
+        import openai
+
+        self.errors: tuple[type[BaseException], ...] = (
+            openai.OpenAIError,
+            httpx2.HTTPError,
+            httpx2.StreamError,
+            aiohttp.ClientError,
+            OSError,
+        )
+        self.status_error: type[BaseException] = openai.APIStatusError
+        self._key = (loop, base_url, api_key)
+        self._users = 0
+        self._timeout = httpx2.Timeout
+        self._stream_cls: type[AsyncStream[object]] = openai.AsyncStream[object]
+        self._sdk: AsyncOpenAI = openai.AsyncOpenAI(
+            api_key=api_key or "none",
+            base_url=base_url,
+            max_retries=0,
+            http_client=openai.DefaultAioHttpClient(
+                limits=httpx2.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEP_ALIVE),
+                # A redirect could carry the key to a host that nobody configured.
+                follow_redirects=False,
+                # No proxy stands between two processes of one machine.
+                trust_env=not loopback,
+                # No certificates are loaded for plain HTTP.
+                verify=base_url.startswith("https:"),
+            ),
+        )
+
+    @classmethod
+    def join(cls, loop: asyncio.AbstractEventLoop, base_url: str, api_key: str, loopback: bool) -> _Client:
+        """Return the client for these, with one user more."""
+        with cls._lock:
+            for key in [key for key in cls._all if key[0].is_closed()]:
+                del cls._all[key]
+            client = cls._all.get((loop, base_url, api_key))
+            if client is None:
+                client = cls._all[loop, base_url, api_key] = cls(loop, base_url, api_key, loopback)
+            client._users += 1
+            return client
+
+    async def leave(self) -> None:
+        """Count one user less; close when it was the last."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            self._all.pop(self._key, None)
+        loop = self._key[0]
+        if loop is asyncio.get_running_loop():
+            await self._sdk.close()
+        elif loop.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._sdk.close(), loop))
+
+    async def post(self, content: bytes, timeouts: Timeouts) -> AsyncStream[object]:
+        """Send a body; return when the response's head is there."""
+        return await self._sdk.post(
+            "/chat/completions",
+            cast_to=object,
+            content=content,
+            stream=True,
+            stream_cls=self._stream_cls,
+            options={
+                "headers": {"Content-Type": "application/json"},
+                "timeout": self._timeout(timeouts.read, connect=timeouts.connect, pool=timeouts.connect),
+            },
+        )
+
+
+def _body(stream: AsyncStream[object]) -> tuple[AsyncIterator[bytes], EventDecoder | _WholeBody]:
+    """Return the bytes of a response and what splits them; a plain JSON response is one event."""
+    response = stream.response
+    whole = response.headers.get("content-type", "").startswith("application/json")
+    return response.aiter_bytes(), _WholeBody() if whole else EventDecoder()
+
+
+class _WholeBody:
+    """Stands for the decoder where an endpoint answers a request for a stream with one document."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[bytes]:
+        self._parts.append(data)
+        return []
+
+    def flush(self) -> list[bytes]:
+        return [b"".join(self._parts)]
+
+
+async def _release(stream: AsyncStream[object], rest: AsyncIterator[bytes] | None) -> None:
+    """Read what is left of a finished response, so that its connection can be used again; close it."""
+    try:
+        if rest is not None:
+            async with asyncio.timeout(_DRAIN):
+                async for _ in rest:
+                    pass
+    except Exception:
+        pass  # the answer is complete; the connection is simply not used again
+    finally:
+        await stream.close()
+
+
+def _parse(event: bytes) -> dict[str, Any] | None:
+    try:
+        chunk = orjson.loads(event)
+    except ValueError:
+        try:
+            import json
+
+            chunk = json.loads(event)  # lone surrogates, NaN
+        except ValueError:
+            return None
+    return chunk if isinstance(chunk, dict) else {}
+
+
+def _split_url(key: str, base_url: str) -> Any:
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"the base_url of model {key!r} must be http(s)://host/…; correct it in models.toml")
+    return parts
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
