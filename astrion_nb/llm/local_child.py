@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -89,7 +90,11 @@ def main() -> None:
     params.cache_ram_mib = 256
     params.cpuparams.n_threads = wanted["threads"]
     params.cpuparams_batch.n_threads = wanted["threads"]
-    server = xllamacpp.Server(params)
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError as error:  # the library has printed why; a traceback would only hide it
+        print(error, file=sys.stderr)
+        sys.exit(1)
     with os.fdopen(out, "w", encoding="utf-8") as answer:
         answer.write(json.dumps({"url": server.listening_address}) + "\n")
 
