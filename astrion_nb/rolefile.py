@@ -223,7 +223,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_string(self, node: yaml.ScalarNode) -> str:
         """Read a scalar, and remember whether its being a string depends on us."""
-        # An escape can spell half a character ("\\ud800"), which no request or file could carry.
+        # An escape can spell half a character (as "\ud800" does), which no request or file could carry.
         text = re.sub("[\ud800-\udfff]", "\ufffd", str(self.construct_scalar(node)))
         if node.style is None and _standard_tag(text) != _STRING:
             return Bare(text)
