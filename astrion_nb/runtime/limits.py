@@ -1,0 +1,177 @@
+"""Who may ask a model now: slots, the gate of an endpoint, tries, budgets.
+
+``Slots`` bounds the requests of a team, leader first. A ``Gate`` belongs to one endpoint and is
+shared by everything in the process that talks to it: a 429 closes it for as long as the endpoint
+asks, then lets few requests through and more with every success. ``attempts`` says whether a
+failed request is tried again. Knows no agent and no vendor.
+
+Source: decisions 24, 58; faults 15 and 18 of such systems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import random
+from dataclasses import dataclass
+
+from ..errors import BudgetExceeded, ConfigError, ModelBusy, ModelError
+from ..messages import Usage
+from .order import Order
+
+BUSY_TRIES = 12
+"""Tries of one request that an endpoint answers with 429."""
+BROKEN_TRIES = 3
+"""Tries of one request that fails in another way that trying again may mend."""
+LONGEST_WAIT = 120.0
+"""Seconds: the longest single wait that an endpoint may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a team may use.
+
+    Parameters
+    ----------
+    max_active_agents : int or None
+        Model requests at one time; ``None`` for no bound.
+    max_turns : int or None
+        Model requests of one agent in one run.
+    max_tokens : int or None
+        Tokens of the whole conversation.
+    max_cost : float or None
+        Cost of the whole conversation, in the currency of the prices in ``models.toml``.
+    max_agents : int or None
+        Sub-agents of a conversation that are not terminated.
+    """
+
+    max_active_agents: int | None = 16
+    max_turns: int | None = 200
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    max_agents: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_active_agents", "max_turns", "max_tokens", "max_cost", "max_agents"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+                raise ConfigError(f"limits: {name} is {value!r}; use a number above 0, or None for no limit")
+
+    def check_turns(self, turns: int) -> None:
+        """Raise :class:`BudgetExceeded` when an agent may make no further request in this run."""
+        if self.max_turns is not None and turns >= self.max_turns:
+            raise BudgetExceeded(f"max_turns: {self.max_turns} model requests of one agent in this run are used up")
+
+    def check_team(self, usage: Usage, cost: float | None) -> None:
+        """Raise :class:`BudgetExceeded` when the team may make no further request."""
+        if self.max_tokens is not None and usage.total >= self.max_tokens:
+            raise BudgetExceeded(f"max_tokens: {usage.total} of {self.max_tokens} tokens are used up")
+        if self.max_cost is not None and cost is not None and cost >= self.max_cost:
+            raise BudgetExceeded(f"max_cost: {cost:.4f} of {self.max_cost:.4f} is used up")
+
+
+class Slots:
+    """A bound on what happens at one time; lower ranks go first, then who came first."""
+
+    def __init__(self, size: int | None) -> None:
+        self.size = size
+        self.used = 0
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._counter = itertools.count()
+
+    async def acquire(self, rank: int) -> None:
+        """Return when a slot is held."""
+        if self.size is None or (self.used < self.size and not self._waiting):
+            self.used += 1
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (rank, next(self._counter), future))
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.release()  # the slot had been handed over already
+            raise
+
+    def release(self) -> None:
+        """Give a slot back, or hand it to who waits."""
+        self.used -= 1
+        while self._waiting and (self.size is None or self.used < self.size):
+            _, _, future = heapq.heappop(self._waiting)
+            if not future.done():
+                self.used += 1
+                future.set_result(None)
+
+
+class Gate:
+    """The shared rate limit of one endpoint.
+
+    After a 429 nothing passes until the endpoint's own time is over (plus jitter); then one request
+    at a time, one more with every success, until the bound no longer binds.
+    """
+
+    def __init__(self, order: Order, *, jitter: random.Random | None = None) -> None:
+        self._order = order
+        self._jitter = jitter or random.Random()
+        self._slots = Slots(None)
+        self._closed_until = 0.0
+
+    @property
+    def bound(self) -> int | None:
+        """Requests that may be under way now; ``None`` for any number."""
+        return self._slots.size
+
+    async def enter(self, rank: int) -> None:
+        """Return when a request may be sent."""
+        await self._slots.acquire(rank)
+        try:
+            while True:
+                left = self._closed_until - self._order.monotonic()
+                if left <= 0:
+                    return
+                await self._order.sleep(left)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def leave(self, outcome: ModelError | None, *, answered: bool) -> None:
+        """Say how the request ended; a :class:`ModelBusy` closes the gate for a while.
+
+        Parameters
+        ----------
+        outcome : ModelError or None
+        answered : bool
+            Whether a whole response came; one that was cancelled says nothing about the endpoint.
+        """
+        slots = self._slots
+        if isinstance(outcome, ModelBusy):
+            wait = min(outcome.retry_after if outcome.retry_after is not None else 1.0, LONGEST_WAIT)
+            self._closed_until = max(
+                self._closed_until, self._order.monotonic() + wait + self._jitter.random() * 0.1 * wait
+            )
+            slots.size = max(1, (slots.used if slots.size is None else slots.size) // 2)
+        elif answered and slots.size is not None:
+            slots.size = None if slots.size >= 64 else slots.size + 1
+        slots.release()
+
+
+def attempts(error: ModelError, tries: int, *, shown: bool, jitter: random.Random) -> float | None:
+    """Return the seconds to wait before a failed request is tried again, or ``None`` to give up.
+
+    Parameters
+    ----------
+    error : ModelError
+    tries : int
+        How often it was tried, this time included.
+    shown : bool
+        Whether text of it was shown: then it is never tried again.
+    jitter : random.Random
+    """
+    if shown or not error.retryable:
+        return None
+    if isinstance(error, ModelBusy):
+        return 0.0 if tries < BUSY_TRIES else None  # the gate does the waiting
+    if tries >= BROKEN_TRIES:
+        return None
+    return float(min(0.5 * 2 ** (tries - 1), 8.0) * (0.75 + 0.5 * jitter.random()))

@@ -1,0 +1,90 @@
+"""Which agent a number or a name means (decision 2), and the numbers of a new one (decision 1).
+
+Pure: reads a state, changes nothing.
+"""
+
+from __future__ import annotations
+
+from ..errors import AgentNotFound, TeamError
+from ..ids import HUMAN_ID, LEADER_ID, LEADER_NAME
+from ..state import AgentState, TeamState
+
+_LEADER_WORDS = {"leader", "team leader", LEADER_NAME.lower()}
+
+
+def find(state: TeamState, reference: int | str) -> tuple[AgentState, str]:
+    """Return the agent that a reference means, and a note when it was guessed.
+
+    Parameters
+    ----------
+    state : TeamState
+    reference : int or str
+        Number, number as text, display name (any case, with or without quotes), or ``leader``.
+
+    Raises
+    ------
+    AgentNotFound
+        Nobody, or more than one, is meant; the candidates are named.
+    """
+    text = str(reference).strip().strip("\"'“”").strip()
+    if text.lower() in _LEADER_WORDS:
+        return state.leader_state, ""
+    folded = text.casefold()
+    for agent in state.members():
+        if agent.display_name.casefold() == folded:
+            return agent, ""
+    if text.isascii() and text.lstrip("-").isdigit():
+        number = int(text)
+        if number != LEADER_ID and number in state.agents:
+            return state.agents[number], ""
+        instances = [agent for agent in state.members() if agent.instance == number]
+        if len(instances) == 1:
+            agent = instances[0]
+            taken = f"{agent.display_name}, agent_id {agent.agent_id}"
+            return agent, f"{number} is nobody's agent_id; taken as instance {number}: {taken}"
+    raise AgentNotFound(f"there is no agent {text!r}; {candidates(state)}")
+
+
+def candidates(state: TeamState) -> str:
+    """Return the agents that can be named, in words."""
+    names = [
+        f"{agent.display_name} (agent_id {agent.agent_id})" for agent in state.members() if agent.status != "terminated"
+    ]
+    return "agents are: " + ", ".join(names) if names else "no agent has been created yet"
+
+
+def numbers(state: TeamState, role_id: str, role_name: str, instance: int | None) -> tuple[int, int]:
+    """Return the agent id and the instance number of a new agent (decision 1).
+
+    Parameters
+    ----------
+    instance : int or None
+        What the model asked for; ``None`` for the next free one.
+
+    Raises
+    ------
+    TeamError
+        The instance number is below 1 or used; the next free one is named.
+    """
+    used = {agent.instance for agent in state.members() if agent.role_id == role_id}
+    names = {agent.display_name.casefold() for agent in state.members()}
+    free = 1
+    while free in used or f"{role_name}_{free}".casefold() in names:
+        free += 1
+    if instance is None:
+        instance = free
+    if instance < 1:
+        raise TeamError(f"agent_id: {instance} is below 1; the next free number of {role_id} is {free}")
+    if instance in used or f"{role_name}_{instance}".casefold() in names:
+        raise TeamError(f"agent_id: {role_name}_{instance} exists already; the next free number of {role_id} is {free}")
+    number = instance
+    if number in state.agents:
+        number = 1
+        while number in state.agents:
+            number += 1
+    return number, instance
+
+
+def title_of(state: TeamState, number: int) -> str:
+    """Return how an envelope names a party: the person speaks as Team Leader (decision 23)."""
+    return LEADER_NAME if number in (HUMAN_ID, LEADER_ID) else state.name_of(number)

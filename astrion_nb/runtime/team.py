@@ -1,0 +1,397 @@
+"""The running team: agents, deliveries, runs, and what tools may do with them.
+
+All of it belongs to one event loop. Methods without ``async`` change state on the spot and are
+called right after an admitted step. The parts that this class wires: the bus, the order port, the
+waits, the limits; what it is given from outside comes as :class:`Ports`.
+
+Knows no file, no Jupyter, no vendor.
+
+Source: decisions 1, 2, 9, 11, 13–18, 21–24, 55–58; tool definitions §3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..envelope import KINDS, Kind
+from ..errors import ConfigError, TeamError
+from ..events import (
+    MessageQueued,
+    PendingMessage,
+    QuestionReminded,
+    RunEnded,
+    RunStarted,
+    Source,
+)
+from ..ids import HUMAN_ID, LEADER_ABBREVIATION, LEADER_ID, well_formed
+from ..llm.model import Model
+from ..messages import Usage
+from ..state import Question, TeamState
+from ..tools.registry import RoleLike, Tool, toolbox
+from .agent import Agent
+from .bus import Bus, Journal
+from .limits import Gate, Limits, Slots
+from .names import title_of
+from .notes import note
+from .order import Order
+from .port import Port
+from .waits import Waits
+
+Outcome = Literal["completed", "failed", "stopped", "timed_out", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a team needs from outside.
+
+    Parameters
+    ----------
+    journal : Journal
+    order : Order
+    model : callable
+        ``model(key)`` returns the :class:`Model`; raises :class:`ConfigError` for an unknown key.
+    choose_model : callable
+        ``choose_model(asked, role_model, conversation)`` returns the key to use and a warning or ``""``.
+    cost : callable
+        ``cost(model_key, usage)`` returns the cost, or ``None`` where no price is known.
+    load_role, list_roles : callable
+    gate : callable
+        ``gate(endpoint)`` returns the endpoint's gate, shared in the process.
+    member_prompt : str
+        Base prompt of sub-agents, in the conversation's language.
+    home : object
+    human_can_act : callable
+        Whether a person could answer a question now.
+    """
+
+    journal: Journal
+    order: Order
+    model: Callable[[str], Model]
+    choose_model: Callable[[str | None, str | None, str], tuple[str, str]]
+    cost: Callable[[str, Usage], float | None]
+    load_role: Callable[[str], RoleLike]
+    list_roles: Callable[[], Any]
+    gate: Callable[[str], Gate]
+    member_prompt: str
+    home: Any
+    human_can_act: Callable[[], bool]
+
+
+class TeamRuntime:
+    """A team at work on one conversation.
+
+    Parameters
+    ----------
+    state : TeamState
+        Fresh after ``ConversationStarted``, or loaded.
+    ports : Ports
+    leader_tools, member_tools : sequence of Tool
+        Offered by audience.
+    limits : Limits
+    """
+
+    def __init__(
+        self,
+        state: TeamState,
+        ports: Ports,
+        *,
+        leader_tools: Sequence[Tool],
+        member_tools: Sequence[Tool],
+        limits: Limits,
+    ) -> None:
+        self.ports = ports
+        self.order = ports.order
+        self.limits = limits
+        self.home = ports.home
+        self.bus = Bus(state, ports.journal, ports.order.now)
+        self.waits = Waits(self.bus, self.deliver, ports.order.now, ports.human_can_act, self._wait_changed)
+        self.slots = Slots(limits.max_active_agents)
+        self.jitter = random.Random()
+        self.port = Port(self)
+        self.agents: dict[int, Agent] = {}
+        self._leader_tools = toolbox("leader", leader_tools)
+        self._member_tools = toolbox("member", member_tools)
+        self._busy = 0
+        self._leader_down = ""
+        self._outcome: Outcome | None = None
+        self._run_error = ""
+        self._run_text = ""
+        self._rest: asyncio.Future[None] | None = None
+        self._human_steps = 0
+        self._leader_waiters: list[tuple[str, asyncio.Future[str]]] = []
+        self.fatal: Exception | None = None
+
+    @property
+    def state(self) -> TeamState:
+        """The conversation's state; read only."""
+        return self.bus.state
+
+    @property
+    def language(self) -> str:
+        """``zh`` or ``en``."""
+        return self.bus.state.language
+
+    @property
+    def running(self) -> bool:
+        """Whether any agent works or waits."""
+        return self._busy > 0
+
+    # -- agents -------------------------------------------------------------------------
+
+    def agent(self, number: int) -> Agent:
+        """Return the running part of an agent, making it when it was only stored."""
+        found = self.agents.get(number)
+        if found is None:
+            state = self.bus.state.agents[number]
+            tools = self._leader_tools if number == LEADER_ID else self._member_tools
+            found = self.agents[number] = Agent(self, state, self.ports.model(state.model_key), tools)
+        return found
+
+    # -- deliveries ---------------------------------------------------------------------
+
+    def deliver(self, target: int, item: PendingMessage) -> None:
+        """Put a message into a mailbox; wake its owner when it should."""
+        self.bus.publish(MessageQueued(target, item))
+        agent = self.agent(target) if target != LEADER_ID or self.state.leader == "model" else None
+        if agent is None:
+            self._person_reads()
+            return
+        agent.arrived()
+        if item.wakes and agent.task is None and (target != LEADER_ID or not self._leader_down or item.kind == "human"):
+            agent.wake()
+
+    def _person_reads(self) -> None:
+        """A person who leads reads at once: the mailbox becomes conversation."""
+        leader = self.agents.get(LEADER_ID)
+        if leader is None:
+            leader = self.agents[LEADER_ID] = Agent(self, self.state.leader_state, _NoModel(), self._leader_tools)
+        leader.drain_all()
+
+    def post(
+        self,
+        target: int,
+        kind: Kind,
+        sender: int,
+        text: str,
+        *,
+        source: Source,
+        wakes: bool = True,
+        starts_work: bool = False,
+        status: str = "",
+        message_id: str | None = None,
+        notice_from: int | None = None,
+    ) -> str:
+        """Write an envelope and deliver it; returns its id."""
+        state = self.state
+        if message_id is None or not well_formed(message_id) or message_id in state.ids:
+            short = LEADER_ABBREVIATION if sender <= LEADER_ID else state.agents[sender].abbreviation
+            message_id = state.ids.free(KINDS[kind].prefix, "" if kind == "task" else short)
+        self.deliver(
+            target,
+            PendingMessage(
+                message_id,
+                kind,
+                title_of(state, sender),
+                sender if sender > LEADER_ID else None,
+                text,
+                self.order.now(),
+                source,
+                wakes,
+                starts_work,
+                status,
+                notice_from,
+            ),
+        )
+        return message_id
+
+    def report(self, agent: Agent, kind: Kind, text: str, *, status: str = "") -> None:
+        """Send an agent's progress, completion or failure to the leader (decisions 9, 10, 13)."""
+        self.post(LEADER_ID, kind, agent.id, text, source="sub_agent", wakes=kind != "progress", status=status)
+
+    def inform(self, target: int, text: str, *, wakes: bool, about: int | None = None) -> None:
+        """Say something in the runtime's own name, as an envelope (decision 9)."""
+        sender = about if about is not None else LEADER_ID
+        self.post(target, "message", sender, text, source="runtime", wakes=wakes)
+
+    def reply_to_notice(self, agent: Agent, sender: int, text: str) -> None:
+        """Bring the final text after a notice to who gave it; it wakes nobody (decision 16)."""
+        if self.state.agents[sender].status != "terminated":
+            self.post(sender, "message", agent.id, text, source="sub_agent", wakes=False)
+
+    # -- runs ---------------------------------------------------------------------------
+
+    def gate(self, endpoint: str) -> Gate:
+        """Return the shared gate of an endpoint."""
+        return self.ports.gate(endpoint)
+
+    def begin_run(self, title: str) -> None:
+        """Begin to work for the person; a run that goes on is left alone."""
+        if self.fatal is not None:
+            raise TeamError(f"this conversation cannot be saved any more ({self.fatal}); open it again")
+        if self.state.run_status == "running":
+            return
+        self._leader_down, self._outcome, self._run_error, self._run_text = "", None, "", ""
+        for agent in self.agents.values():
+            agent.requests_in_run = 0
+        self.bus.publish(RunStarted(self.state.run + 1, title))
+
+    def busy(self, agent: Agent, *, resume: bool) -> None:
+        """Count an agent that begins to work."""
+        if self._busy == 0 and not resume:
+            self.begin_run("")
+        self._busy += 1
+
+    def rested(self, agent: Agent) -> None:
+        """Count an agent that came to rest; the last one ends the run (decision 14)."""
+        self._busy -= 1
+        if self._busy == 0:
+            self.end_run()
+
+    def others_rest(self, agent: Agent) -> bool:
+        """Say whether nobody but this agent works."""
+        return self._busy <= 1
+
+    def _wait_changed(self, number: int) -> None:
+        self.agent(number).clock()
+
+    def leader_ended(self, text: str) -> None:
+        """The leader's turn has ended: answer who asked it, see to the questions it left (decision 18)."""
+        self._run_text = text
+        waiting = {item.id for item in self.state.leader_state.pending}
+        for message_id, future in tuple(self._leader_waiters):
+            if message_id not in waiting:
+                self._leader_waiters.remove((message_id, future))
+                if not future.done():
+                    future.set_result(text)
+        for question in self.waits.unanswered(LEADER_ID):
+            if question.reminded:
+                self.waits.pass_to_human(question)
+            else:
+                self.bus.publish(QuestionReminded(question.id))
+                told = note("reminder", self.language, id=question.id)
+                self.inform(LEADER_ID, told, wakes=True, about=question.asker)
+
+    def leader_broke(self, detail: str, reason: str) -> None:
+        """The leader failed or was stopped: agents go on, but wake it no more in this run."""
+        self._leader_down = detail
+        self._run_error = reason
+        for _, future in self._leader_waiters:
+            if not future.done():
+                future.set_exception(TeamError(f"the leader's turn {detail}: {reason}"))
+        self._leader_waiters.clear()
+
+    def check_budget(self, agent: Agent) -> None:
+        """Raise :class:`BudgetExceeded` when the agent may make no further request."""
+        self.limits.check_turns(agent.requests_in_run)
+        if self.limits.max_tokens is not None or self.limits.max_cost is not None:
+            self.limits.check_team(self.state.usage(), self.cost())
+
+    def cost(self) -> float | None:
+        """Return what the conversation has cost, or ``None`` where a price is missing."""
+        total = 0.0
+        for agent in self.state.agents.values():
+            for key, usage in agent.usage.items():
+                part = self.ports.cost(key, usage)
+                if part is None:
+                    return None
+                total += part
+        return total
+
+    def end_run(self) -> None:
+        """Everybody rests: the run is over."""
+        if self.state.run_status == "running":
+            outcome = self._outcome
+            if outcome is None:
+                outcome = (
+                    "stopped" if self._leader_down == "stopped" else "failed" if self._leader_down else "completed"
+                )
+            self.bus.publish(RunEnded(self.state.run, outcome, self._run_text, self._run_error))
+        if self._rest is not None and not self._rest.done():
+            self._rest.set_result(None)
+        self._rest = None
+
+    async def rest(self) -> None:
+        """Return when everybody rests and what happened is on disk.
+
+        Raises
+        ------
+        StorageError
+            It could not be saved.
+        """
+        while self._busy:
+            if self._rest is None:
+                self._rest = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._rest)
+        if self.fatal is not None:
+            raise self.fatal
+        await self.bus.durable()
+
+    def stop_all(self, outcome: Outcome, reason: str = "") -> list[asyncio.Task[None]]:
+        """End every turn; returns the tasks to await."""
+        self._outcome, self._run_error = outcome, reason
+        tasks = []
+        for agent in sorted(self.agents.values(), key=lambda item: item.id):
+            task = agent.halt("stopped", reason, tell=not agent.is_leader and self.state.leader == "model")
+            if task is not None:
+                tasks.append(task)
+        return tasks
+
+    def abort(self, error: Exception) -> None:
+        """What happens can no longer be saved: end everything, keep what is in memory."""
+        if self.fatal is None:
+            self.fatal = error
+            self.stop_all("failed", str(error))
+
+    # -- the person ---------------------------------------------------------------------
+
+    async def admit_human(self) -> None:
+        """Admit a step of the person."""
+        self._human_steps += 1
+        await self.order.admit("human", "human", self._human_steps)
+
+    def say(self, text: str) -> str:
+        """Put the person's own message into the leader's mailbox; returns its id."""
+        if self.state.leader == "human":
+            raise TeamError("you are the leader of this team: send to an agent, by name")
+        self._leader_down = ""
+        message_id = self.state.ids.free("msg", "user")
+        item = PendingMessage(message_id, "human", "human", None, text, self.order.now(), "user", True, True)
+        self.deliver(LEADER_ID, item)
+        return message_id
+
+    def ask_leader(self, text: str) -> asyncio.Future[str]:
+        """Put a message to the leader; the future holds the final text of the turn that reads it."""
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._leader_waiters.append((self.say(text), future))
+        return future
+
+    def ask_as_human(self, target: int, text: str) -> Question:
+        """Ask an agent as Team Leader (decision 23); the leader is told."""
+        question = self.waits.ask(HUMAN_ID, target, text, None, call_id="", tool="human")
+        if self.state.leader == "model":
+            told = note("human_asked", self.language, id=question.id, text=text)
+            self.inform(LEADER_ID, told, wakes=False, about=target)
+        return question
+
+    def wake_restored(self) -> None:
+        """After loading: agents that waited wait again; their answers will find them (decision 29)."""
+        for state in self.state.agents.values():
+            if state.open_calls and state.status != "terminated" and self.waits.waits_for(state.agent_id):
+                self.agent(state.agent_id).wake(resume=True)
+
+
+class _NoModel:
+    """Stands where a person leads: there is no model to ask."""
+
+    key = ""
+    endpoint = ""
+
+    def stream(self, request: Any) -> Any:
+        raise ConfigError("a person leads this team; there is no leader model")
+
+    async def close(self) -> None:
+        return

@@ -1,0 +1,102 @@
+"""From a function's signature to a JSON schema and a validator, by pydantic.
+
+Imported when a tool's schema is first needed, so that importing the package does not pay for it.
+Knows nothing of agents but that an :data:`~astrion_nb.tools.registry.AgentRef` is an integer in
+the schema and may be a name in practice (decision 2).
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
+from pydantic.json_schema import GenerateJsonSchema
+
+from ..errors import ToolError
+from .registry import _describe
+
+
+class _Untitled(GenerateJsonSchema):
+    """JSON schema without the titles that pydantic derives from names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _resolve(annotation: Any) -> Any:
+    """Turn an agent reference into what pydantic understands; drop ``None`` from a union."""
+    if get_origin(annotation) is Annotated:
+        base, *metadata = get_args(annotation)
+        if "astrion:agent" in metadata:
+            return Annotated[int | str, WithJsonSchema({"type": "integer"})]
+        return Annotated[(_resolve(base), *metadata)]
+    if get_origin(annotation) in (Union, types.UnionType):
+        left = [item for item in get_args(annotation) if item is not type(None)]
+        if len(left) == 1 and len(left) < len(get_args(annotation)):
+            return _resolve(left[0])
+    return annotation
+
+
+def build(
+    name: str, function: Callable[..., Any], context_parameter: str | None
+) -> tuple[dict[str, Any], type[BaseModel], frozenset[str], frozenset[str]]:
+    """Return schema, validator, parameter names and the names of the optional ones."""
+    hints = get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    optional: set[str] = set()
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name == context_parameter:
+            continue
+        inner, text = _describe(hints[parameter.name])
+        required = parameter.default is inspect.Parameter.empty
+        if not required:
+            optional.add(parameter.name)
+        info = Field(... if required else parameter.default, description=text)
+        fields[parameter.name] = (_resolve(inner), info)
+    model = create_model(
+        name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False, protected_namespaces=()), **fields
+    )
+    schema = model.model_json_schema(schema_generator=_Untitled)
+    out: dict[str, Any] = {"type": "object", "properties": {}}
+    for key, value in schema.get("properties", {}).items():
+        value.pop("default", None)
+        out["properties"][key] = _ordered(value)
+    required_names = [key for key in fields if key not in optional]
+    if required_names:
+        out["required"] = required_names
+    if "$defs" in schema:
+        out["$defs"] = schema["$defs"]
+    return out, model, frozenset(fields), frozenset(optional)
+
+
+def _ordered(value: dict[str, Any]) -> dict[str, Any]:
+    """Put ``type`` and ``enum`` before ``description``, as the specification prints them."""
+    first: dict[str, Any] = {key: value[key] for key in ("type", "enum") if key in value}
+    return {**first, **{key: item for key, item in value.items() if key not in first}}
+
+
+def validate(model: type[BaseModel], data: dict[str, Any]) -> dict[str, Any]:
+    """Validate arguments; return those that were given, converted.
+
+    Raises
+    ------
+    ToolError
+        One line naming each wrong field.
+    """
+    try:
+        checked = model.model_validate(data)
+    except ValidationError as error:
+        raise ToolError("; ".join(_fault(item, model) for item in error.errors(include_url=False))) from None
+    return {name: getattr(checked, name) for name in checked.model_fields_set}
+
+
+def _fault(item: Any, model: type[BaseModel]) -> str:
+    place = ".".join(str(part) for part in item["loc"]) or "arguments"
+    if item["type"] == "extra_forbidden":
+        return f"{place}: no such argument; known are {', '.join(model.model_fields) or 'none'}"
+    if item["type"] == "missing":
+        return f"{place}: is required"
+    return f"{place}: {item['msg'][0].lower()}{item['msg'][1:]}"
