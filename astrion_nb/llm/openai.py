@@ -54,6 +54,12 @@ class Timeouts:
     read: float = 300.0
 
 
+def preload() -> None:
+    """Import the SDK (about half a second), so that the first request need not; fit for a thread."""
+    import aiohttp  # noqa: F401
+    import openai  # noqa: F401
+
+
 class OpenAIModel:
     """A model behind an OpenAI-compatible chat-completions endpoint.
 

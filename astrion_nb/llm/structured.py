@@ -1,0 +1,384 @@
+"""Tool calls by JSON schema, for endpoints and small models that cannot make them by themselves.
+
+Each response is one JSON object, held to a schema by the endpoint (``response_format``): a call of a
+known tool, or something to say. The tools stand as text in the system message, and earlier calls and
+results go out as plain messages, so the endpoint need not know tools at all. What is said is streamed
+while it comes. Wraps a model of :mod:`.openai`; opens no socket and knows no vendor.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from ..errors import ModelBroken, ModelError
+from ..messages import Message, ToolCall
+from .assemble import Assembler, call_ids, replace_surrogates, unique_call_ids, with_partial
+from .model import Finish, Finished, ModelRequest, ReasoningDelta, StreamEvent, TextDelta, ThinkingMode
+from .wire import object_text
+
+_SAY = re.compile(r'\s*\{\s*"say"\s*:\s*"')
+_STRING = re.compile(r'(?:[^"\\]+|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt])*')
+_IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
+_MOST = 999_999
+
+_EXPLANATION = {
+    "en": (
+        "# Tools\n\n"
+        "Answer with exactly one JSON object and nothing else. To call a tool:\n"
+        '{"name": "<tool>", "arguments": {…}}\n'
+        "To say something, or to give your final answer:\n"
+        '{"say": "<text>"}\n\n'
+        "The tools:\n"
+    ),
+    "zh": (
+        "# 工具\n\n"
+        "每次只回复一个 JSON 对象，不要有其他内容。调用工具：\n"
+        '{"name": "<工具名>", "arguments": {…}}\n'
+        "说话或给出最终答复：\n"
+        '{"say": "<文字>"}\n\n'
+        "可用工具：\n"
+    ),
+}
+_RESULT = {"en": "Result of {name}:\n{content}", "zh": "工具 {name} 的结果：\n{content}"}
+
+
+class BodyModel(Protocol):
+    """What is needed of the model inside; :class:`~astrion_nb.llm.openai.OpenAIModel` has it."""
+
+    key: str
+    endpoint: str
+    model: str
+    context: int | None
+
+    def complete_body(self, body: dict[str, Any], thinking_mode: ThinkingMode) -> dict[str, Any]:
+        """Add what every request carries."""
+        ...
+
+    def stream_body(self, body: Mapping[str, Any], assembler: Assembler) -> AsyncGenerator[StreamEvent, None]:
+        """Send a ready body."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...
+
+
+class StructuredModel:
+    """A model whose tool calls are asked for by JSON schema.
+
+    Parameters
+    ----------
+    inner : BodyModel
+        The endpoint; it must honour ``response_format`` of the kind ``json_schema``.
+    roles : callable, optional
+        Returns the role ids that exist now; a string argument named ``role_id`` must be one of them.
+    optional_arguments : bool
+        Whether optional arguments may be written. Small models fill them with inventions: ``False``
+        leaves only the required ones.
+    max_string : int
+        Longest string inside arguments, in characters.
+    max_text : int
+        Longest text said, in characters.
+    max_tokens : int
+        Sent unless the model's own parameters say otherwise; below 400, calls are cut.
+    merge_user : bool
+        Whether neighbouring user messages go out as one, for chat templates that demand alternation.
+    """
+
+    def __init__(
+        self,
+        inner: BodyModel,
+        *,
+        roles: Callable[[], Sequence[str]] | None = None,
+        optional_arguments: bool = True,
+        max_string: int = 160,
+        max_text: int = 480,
+        max_tokens: int = 512,
+        merge_user: bool = False,
+    ) -> None:
+        self.inner = inner
+        self.key = inner.key
+        self.endpoint = inner.endpoint
+        self.context = inner.context
+        self.roles = roles
+        self._optional = optional_arguments
+        self._max_string = max_string
+        self._max_text = max_text
+        self._max_tokens = max_tokens
+        self._merge_user = merge_user
+
+    def __repr__(self) -> str:
+        return f"StructuredModel({self.inner!r})"
+
+    async def close(self) -> None:
+        """Close the model inside."""
+        await self.inner.close()
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the request's body as it goes out."""
+        body: dict[str, Any] = {
+            "model": self.inner.model,
+            "messages": plain_messages(
+                request.messages, request.tools, merge_user=self._merge_user, optional=self._optional
+            ),
+            "max_tokens": self._max_tokens,
+        }
+        if request.tools:
+            form = {"name": "reply", "strict": True, "schema": self.schema(request.tools)}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        return self.inner.complete_body(body, request.thinking_mode)
+
+    def schema(self, tools: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the schema of one response: a call of one of the tools, or a text."""
+        roles = list(self.roles()) if self.roles is not None else []
+        forms = [self._call_schema(tool["function"], roles) for tool in tools]
+        forms.append(_object({"say": {"type": "string", "maxLength": self._max_text}}))
+        return {"anyOf": forms}
+
+    def _call_schema(self, function: Mapping[str, Any], roles: Sequence[str]) -> dict[str, Any]:
+        parameters = function.get("parameters") or {}
+        required = parameters.get("required") or []
+        properties = {
+            name: {"type": "string", "enum": list(roles)}
+            if name == "role_id" and roles and schema.get("type") == "string"
+            else self._bounded(schema)
+            for name, schema in (parameters.get("properties") or {}).items()
+            if self._optional or name in required
+        }
+        arguments = {**_object(properties), "required": [name for name in required if name in properties]}
+        return _object({"name": {"const": function["name"]}, "arguments": arguments})
+
+    def _bounded(self, schema: Any) -> Any:
+        """Return a schema in which a model that lost its way comes to an end."""
+        if not isinstance(schema, Mapping):
+            return schema
+        bounded = {key: value for key, value in schema.items() if key not in ("description", "title", "default")}
+        kind = bounded.get("type")
+        if kind == "string" and not bounded.keys() & {"enum", "const", "format"}:
+            bounded["maxLength"] = min(self._max_string, bounded.get("maxLength", self._max_string))
+        elif kind == "integer":
+            bounded.setdefault("minimum", 0)
+            bounded.setdefault("maximum", _MOST)
+        elif kind == "array":
+            bounded["items"] = self._bounded(bounded.get("items", {"type": "string"}))
+            bounded.setdefault("maxItems", 8)
+        elif kind == "object" and bounded.get("properties"):
+            bounded["properties"] = {name: self._bounded(each) for name, each in bounded["properties"].items()}
+        for union in ("anyOf", "oneOf"):
+            if union in bounded:
+                bounded[union] = [self._bounded(each) for each in bounded[union]]
+        return bounded
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Ask, and yield what comes: the text said, then the whole.
+
+        Raises
+        ------
+        ModelBroken
+            The endpoint did not keep to the schema, or was cut off before anything was said.
+        ModelError
+            The request failed otherwise.
+        """
+        body = self.body(request)
+        if not request.tools:
+            async with aclosing(self.inner.stream_body(body, Assembler())) as events:
+                async for event in events:
+                    yield event
+            return
+        said = SayReader()
+        whole: Finished | None = None
+        problem: ModelError | None = None
+        try:
+            async with aclosing(self.inner.stream_body(body, Assembler())) as events:
+                async for event in events:
+                    if isinstance(event, ReasoningDelta):
+                        yield event
+                    elif isinstance(event, TextDelta):
+                        piece = said.feed(event.text)
+                        if piece:
+                            yield TextDelta(piece)
+                    else:
+                        whole = event
+        except ModelError as error:
+            problem = with_partial(error, said.text, getattr(error, "usage", None))
+        if problem is not None:
+            raise problem
+        assert whole is not None  # a stream without an end has raised
+        rest = said.flush()
+        if rest:
+            yield TextDelta(rest)
+        yield self._finished(request, whole, said)
+
+    def _finished(self, request: ModelRequest, whole: Finished, said: SayReader) -> Finished:
+        def finished(text: str, calls: tuple[ToolCall, ...], finish: Finish, *, truncated: bool = False) -> Finished:
+            return Finished(text, calls, finish, whole.usage, whole.reasoning, whole.model, truncated)
+
+        if said.started:
+            # What was shown is the answer, also when the object's end is missing.
+            if said.complete:
+                return finished(said.text, (), "stop")
+            if said.text:
+                return finished(said.text, (), "length", truncated=whole.truncated)
+        reply = _parse(whole.text)
+        name, arguments = reply.get("name"), reply.get("arguments")
+        known = {tool["function"]["name"] for tool in request.tools}
+        if not whole.truncated and isinstance(name, str) and isinstance(arguments, dict) and name in known:
+            prefix = f"call_{request.turn}_"
+            identifier = unique_call_ids([""], prefix=prefix, taken=call_ids(request.messages))[0]
+            raw = json.dumps(arguments, ensure_ascii=False)
+            return finished("", (ToolCall(identifier, name, replace_surrogates(raw)),), "tool_calls")
+        if whole.truncated or whole.finish == "length":
+            message = f"the answer of model {self.key!r} was cut off inside a call; a larger max_tokens may help"
+        else:
+            message = (
+                f"model {self.key!r} did not keep to the schema of its answer; structured calls need an endpoint "
+                "that honours response_format json_schema"
+            )
+        raise with_partial(ModelBroken(message), "", whole.usage)
+
+
+class SayReader:
+    """Read the text of ``{"say": "…"}`` while it comes.
+
+    Attributes
+    ----------
+    text : str
+        What was said so far.
+    started : bool
+        Whether the response is something said.
+    complete : bool
+        Whether the text has come to its end.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.started = False
+        self.complete = False
+        self._raw = ""
+        self._half = ""
+        self._call = False
+
+    def feed(self, raw: str) -> str:
+        """Take a piece of the response; return the text that it brought."""
+        if self.complete or self._call:
+            return ""
+        self._raw += raw
+        if not self.started:
+            head = _SAY.match(self._raw)
+            if head is None:
+                # Anything longer than the longest head is a call, or nothing at all.
+                self._call = len("".join(self._raw.split())) > len('{"say":"')
+                return ""
+            self.started = True
+            self._raw = self._raw[head.end() :]
+        return self._take()
+
+    def _take(self) -> str:
+        whole = _STRING.match(self._raw)
+        assert whole is not None  # matches the empty string at least
+        piece = self._half + json.loads(f'"{whole.group()}"', strict=False)
+        self._half = ""
+        self._raw = self._raw[whole.end() :]
+        self.complete = self._raw.startswith('"')
+        if not self.complete and piece and "\ud800" <= piece[-1] <= "\udbff":
+            piece, self._half = piece[:-1], piece[-1]
+        piece = replace_surrogates(piece)
+        self.text += piece
+        return piece
+
+    def flush(self) -> str:
+        """Return what was held back for a second half that did not come."""
+        piece = replace_surrogates(self._half)
+        self._half = ""
+        self.text += piece
+        return piece
+
+
+def plain_messages(
+    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], *, merge_user: bool = False, optional: bool = True
+) -> list[dict[str, Any]]:
+    """Return a conversation without tool messages, for an endpoint that knows none.
+
+    A call goes out as the JSON object by which the model would make it, a result as a user message,
+    each by a rule that depends on the conversation's beginning alone: prefixes stay equal.
+    """
+    system = next((message.content or "" for message in messages if message.role == "system"), "")
+    language = "zh" if _IDEOGRAPH.search(system) else "en"
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    out: list[dict[str, Any]] = []
+    explained = not tools
+    for message in messages:
+        role, content = message.role, message.content or ""
+        if role == "tool":
+            content = _RESULT[language].format(name=names.get(message.tool_call_id or "", "?"), content=content)
+            if out and out[-1].pop("results", False):
+                out[-1] = {"role": "user", "content": f"{out[-1]['content']}\n\n{content}", "results": True}
+            else:
+                out.append({"role": "user", "content": content, "results": True})
+            continue
+        if out:
+            out[-1].pop("results", None)
+        if role == "system" and not explained:
+            content, explained = f"{content}\n\n{tool_text(tools, language, optional=optional)}".lstrip(), True
+        elif role == "assistant":
+            content = _as_written(message) if tools or message.tool_calls else content
+            if not content:
+                continue
+        if merge_user and role == "user" and out and out[-1]["role"] == "user":
+            out[-1]["content"] += f"\n\n{content}"
+        else:
+            out.append({"role": role, "content": content})
+    if out:
+        out[-1].pop("results", None)
+    if not explained:
+        out.insert(0, {"role": "system", "content": tool_text(tools, language, optional=optional)})
+    return out
+
+
+def _as_written(message: Message) -> str:
+    """Return an assistant message as the objects by which the model would have given it."""
+    lines = [json.dumps({"say": message.content}, ensure_ascii=False)] if message.content else []
+    for call in message.tool_calls:
+        name = json.dumps(call.name, ensure_ascii=False)
+        lines.append(f'{{"name": {name}, "arguments": {object_text(call.arguments)}}}')
+    return "\n".join(lines)
+
+
+def tool_text(tools: Iterable[Mapping[str, Any]], language: str, *, optional: bool = True) -> str:
+    """Return the description of the tools for a system message, in ``"zh"`` or ``"en"``."""
+    lines = []
+    for tool in tools:
+        function = tool["function"]
+        parameters = function.get("parameters") or {}
+        required = parameters.get("required") or []
+        lines.append(f"- {function['name']}: {function.get('description', '')}".rstrip(": "))
+        for name, schema in (parameters.get("properties") or {}).items():
+            if name in required:
+                kind = schema.get("type", "any")
+            elif optional:
+                kind = schema.get("type", "any") + ("，可选" if language == "zh" else ", optional")
+            else:
+                continue
+            lines.append(f"  - {name} ({kind}): {schema.get('description', '')}".rstrip(": "))
+    return _EXPLANATION[language] + "\n".join(lines)
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        reply = json.loads(text, strict=False)
+    except ValueError:
+        return {}
+    return reply if isinstance(reply, dict) else {}
