@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 _POLL_S = 0.25
 
@@ -60,6 +61,18 @@ def _line() -> bytes:
     return bytes(line)
 
 
+def _usable_cpus() -> int:
+    """Return how many processors this process may keep busy: affinity and the container's quota."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        count = min(count, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or "max": no quota
+        pass
+    # One is left for the kernel where there are enough; beyond eight a small model gets no faster.
+    return max(1, min(8, count - 1 if count > 2 else count))
+
+
 def main() -> None:
     """Run the server until standard input ends."""
     parent = os.getppid()
@@ -88,8 +101,7 @@ def main() -> None:
     params.n_parallel = wanted["slots"]
     params.kv_unified = True
     params.cache_ram_mib = 256
-    params.cpuparams.n_threads = wanted["threads"]
-    params.cpuparams_batch.n_threads = wanted["threads"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = wanted["threads"] or _usable_cpus()
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as error:  # the library has printed why; a traceback would only hide it

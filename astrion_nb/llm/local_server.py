@@ -84,7 +84,7 @@ class LocalServer:
         self.name = name
         self.context = context
         self.slots = slots
-        self.threads = threads or usable_cpus()
+        self.threads = threads
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._ready: Future[Running] | None = None
@@ -141,12 +141,7 @@ class LocalServer:
             alive = self._process is not None and self._process.poll() is None
             if self._ready is not None and alive and not (self._ready.done() and self._ready.exception()):
                 return self._ready
-            if importlib.util.find_spec("xllamacpp") is None:
-                raise ConfigError(
-                    "the embedded model needs the extra 'local': run  pip install 'astrion-nb[local]'  and  "
-                    "python -m astrion_nb local fetch smollm2 ; "
-                    "or use an endpoint: set OPENAI_API_KEY or write models.toml"
-                )
+            require_extra()
             _close(self._process)  # one that died by itself
             key = secrets.token_urlsafe(24)
             process = _spawn()
@@ -231,6 +226,21 @@ class LocalServer:
         _close(process)
 
 
+def require_extra() -> None:
+    """Raise unless the library with the server is installed; does not import it.
+
+    Raises
+    ------
+    ConfigError
+        The extra ``local`` is not installed.
+    """
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise ConfigError(
+            "the embedded model needs the extra 'local': run  pip install 'astrion-nb[local]'  and  "
+            "python -m astrion_nb local fetch smollm2 ; or use an endpoint: set OPENAI_API_KEY or write models.toml"
+        )
+
+
 def _spawn() -> subprocess.Popen[bytes]:
     child = Path(__file__).with_name("local_child.py")
     # A session of its own: the interrupt that Jupyter sends to the kernel's group must not end the server.
@@ -287,18 +297,6 @@ def _check_health(url: str, timeout: float) -> None:
         if time.monotonic() > end:
             raise TimeoutError("no answer from its health endpoint")
         time.sleep(_POLL_S)
-
-
-def usable_cpus() -> int:
-    """Return how many processors this process may keep busy: affinity and the container's quota."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        count = min(count, max(1, int(quota) // int(period)))
-    except (OSError, ValueError):  # no such file, or "max": no quota
-        pass
-    # One is left for the kernel where there are enough; beyond eight a small model gets no faster.
-    return max(1, min(8, count - 1 if count > 2 else count))
 
 
 _servers: dict[Path, tuple[LocalServer, int]] = {}
