@@ -1,0 +1,215 @@
+"""Model configurations as values, and the models made from them.
+
+Knows which providers there are and how a model of each is made. It does not know where a
+configuration was read (:mod:`astrion_nb.app.models_file`), nor which model an agent gets
+(:mod:`astrion_nb.app.config`). A provider's module is imported when a model of it is first made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from ..errors import ConfigError
+from ..messages import Usage
+
+if TYPE_CHECKING:
+    from ..llm.model import Model
+
+Reasoning = Literal["echo", "strip"]
+RoleIds = Callable[[], Sequence[str]]
+
+LOCAL = "local/"
+OPENAI = "openai"
+KEY_VARIABLE = "OPENAI_API_KEY"
+
+
+class Secret:
+    """A key that no representation shows.
+
+    Parameters
+    ----------
+    value : str
+        The key itself.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the key."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a key is not pickled")
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs, per million tokens, in whatever currency its owner counts.
+
+    Parameters
+    ----------
+    input, output : float
+        Prompt and completion tokens.
+    cached : float, optional
+        Prompt tokens read from the provider's cache; default: the price of ``input``.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+
+    def of(self, usage: Usage) -> float:
+        """Return the cost of a usage."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = max(usage.input - usage.cached, 0)
+        return (fresh * self.input + usage.cached * cached + usage.output * self.output) / 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """One model that can be named by its key.
+
+    Parameters
+    ----------
+    key : str
+        By which configuration, roles and tools name it.
+    provider : str
+        ``openai`` (any OpenAI-compatible endpoint) or ``local``.
+    model : str
+        Its name at the endpoint; for ``local`` a name such as ``smollm2``, or the path of a GGUF file.
+    base_url : str, optional
+        Default: OpenAI's own endpoint.
+    api_key_env : str, optional
+        Name of the environment variable that holds the key. Default ``OPENAI_API_KEY`` for OpenAI's
+        own endpoint, and none for another one, so that no key goes where it was not meant to.
+    api_key : Secret, optional
+        The key, when the variable is set.
+    structured : bool
+        Take tool calls by JSON schema instead of by the endpoint's own tool calls.
+    context : int, optional
+        Length of the context in tokens.
+    reasoning : {"strip", "echo"}
+        Whether reasoning text goes back with tool calls.
+    fast, thinking : mapping
+        Body parameters of the two thinking modes.
+    price : Price, optional
+    """
+
+    key: str
+    provider: str
+    model: str
+    base_url: str | None = None
+    api_key_env: str | None = None
+    api_key: Secret | None = None
+    structured: bool = False
+    context: int | None = None
+    reasoning: Reasoning = "strip"
+    fast: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    thinking: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    price: Price | None = None
+
+    def cost(self, usage: Usage) -> float | None:
+        """Return what a usage cost, or ``None`` when no price is known."""
+        return None if self.price is None else self.price.of(usage)
+
+
+def local_config(key: str) -> ModelConfig | None:
+    """Return the built-in configuration for ``local/NAME`` or ``local/PATH.gguf``; ``None`` for another key."""
+    if not key.startswith(LOCAL):
+        return None
+    name = key.removeprefix(LOCAL)
+    if name in local_names() or (name.lower().endswith(".gguf") and len(name) > len(".gguf")):
+        return ModelConfig(key, "local", name, structured=True)
+    return None
+
+
+def local_names() -> tuple[str, ...]:
+    """Return the names of the small models that can be fetched."""
+    from ..llm.weights import pins
+
+    return tuple(pins())
+
+
+def build_model(config: ModelConfig, *, roles: RoleIds | None = None) -> Model:
+    """Make the model that a configuration describes. No socket is opened and no process started.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    roles : callable, optional
+        Returns the ids of the roles that can be chosen now; a model that makes tool calls by JSON
+        schema offers exactly these.
+
+    Returns
+    -------
+    Model
+        To be closed by whoever asked for it.
+
+    Raises
+    ------
+    ConfigError
+        The provider is unknown, a needed environment variable is not set, or (``local``) the extra
+        or the weights are missing; the message says what to do.
+    """
+    try:
+        build = PROVIDERS[config.provider]
+    except KeyError:
+        known = ", ".join(sorted(PROVIDERS))
+        raise ConfigError(f"the provider {config.provider!r} of {config.key!r} is unknown; there are {known}") from None
+    return build(config, roles)
+
+
+def _build_openai(config: ModelConfig, roles: RoleIds | None) -> Model:
+    if config.api_key_env and config.api_key is None:
+        raise ConfigError(
+            f"the model {config.key!r} takes its key from the environment variable {config.api_key_env}, "
+            "which is not set: set it where Jupyter is started, not in a cell that is saved"
+        )
+    if not config.model:
+        raise ConfigError("OPENAI_BASE_URL is set and OPENAI_MODEL is not: set it to the model's name there")
+    from ..llm.openai import OpenAIModel
+
+    model = OpenAIModel(
+        config.key,
+        model=config.model,
+        base_url=config.base_url,
+        api_key=config.api_key.reveal() if config.api_key else None,
+        context=config.context,
+        reasoning=config.reasoning,
+        fast=config.fast,
+        thinking=config.thinking,
+    )
+    if not config.structured:
+        return model
+    from ..llm.structured import StructuredModel
+
+    return StructuredModel(model, roles=roles)
+
+
+def _build_local(config: ModelConfig, roles: RoleIds | None) -> Model:
+    from ..llm.local import LocalModel
+
+    return LocalModel(config.key, config.model, context=config.context, body=dict(config.fast))
+
+
+PROVIDERS: Mapping[str, Callable[[ModelConfig, RoleIds | None], Model]] = {OPENAI: _build_openai, "local": _build_local}

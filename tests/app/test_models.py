@@ -1,0 +1,81 @@
+"""A configured model asks its endpoint with the key, the name and the parameters that were configured."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from support.strict_server import StrictServer, text
+
+from astrion_nb.app.config import Config, build_model
+from astrion_nb.home import Home
+from astrion_nb.llm.model import Finished, ModelRequest
+from astrion_nb.messages import Message
+
+
+def ask(config: Config, key: str, request: ModelRequest) -> str:
+    async def run() -> str:
+        model = build_model(config.get(key), roles=lambda: ["writer"])
+        try:
+            async for event in model.stream(request):
+                if isinstance(event, Finished):
+                    return event.text
+            raise AssertionError("the stream had no end")
+        finally:
+            await model.close()
+
+    return asyncio.run(asyncio.wait_for(run(), 5))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home").create()
+
+
+def test_key_name_and_parameters_of_the_mode_go_out_as_configured(home: Home) -> None:
+    with StrictServer() as server:
+        server.enqueue(text("quick"))
+        server.enqueue(text("deep"))
+        home.models_file.write_text(
+            f'[models.mine]\nmodel = "the-model"\nbase_url = "{server.url}"\napi_key_env = "MINE"\n'
+            "fast = { temperature = 0.25 }\nthinking = { temperature = 0.75 }\n",
+            encoding="utf-8",
+        )
+        config = Config.load(home, env={"MINE": "the-key-of-mine", "OPENAI_API_KEY": "another-key-entirely"})
+        messages = [Message("system", "s"), Message("user", "u")]
+        assert ask(config, "mine", ModelRequest("A", 1, messages)) == "quick"
+        assert ask(config, "mine", ModelRequest("A", 1, messages, thinking_mode="thinking")) == "deep"
+        assert server.violations == []
+        assert [request["temperature"] for request in server.requests] == [0.25, 0.75]
+        assert {request["model"] for request in server.requests} == {"the-model"}
+        sent = [{name.lower(): value for name, value in headers.items()} for headers in server.headers]
+        assert {headers["authorization"] for headers in sent} == {"Bearer the-key-of-mine"}
+
+
+def test_the_key_of_openai_is_not_sent_to_another_endpoint(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-belongs-to-openai-0123456789")
+    with StrictServer() as server:
+        server.enqueue(text("hello"))
+        home.models_file.write_text(f'[models.other]\nmodel = "m"\nbase_url = "{server.url}"\n', encoding="utf-8")
+        config = Config.load(home)
+        assert ask(config, "other", ModelRequest("A", 1, [Message("system", "s"), Message("user", "u")])) == "hello"
+        assert "belongs-to-openai" not in str(server.headers)
+        assert config.scrub("x sk-belongs-to-openai-0123456789 y") == "x *** y"
+
+
+def test_a_structured_model_asks_for_json_instead_of_tool_calls(home: Home) -> None:
+    tool = {
+        "type": "function",
+        "function": {"name": "list_agents", "description": "d", "parameters": {"type": "object"}},
+    }
+    with StrictServer() as server:
+        server.enqueue(text('{"say": "hello"}'))
+        home.models_file.write_text(
+            f'[models.weak]\nmodel = "m"\nbase_url = "{server.url}"\nstructured = true\n', encoding="utf-8"
+        )
+        config = Config.load(home, env={})
+        request = ModelRequest("A", 1, [Message("system", "s"), Message("user", "u")], tools=[tool])
+        assert ask(config, "weak", request) == "hello"
+        assert "tools" not in server.requests[0]
+        assert server.requests[0]["response_format"]["type"] == "json_schema"
