@@ -255,6 +255,8 @@ class Assembler:
         if name:
             _add_name(call, name)
         if arguments and not (name and arguments == call.arguments and call.complete):
+            if call.parts == ["{}"] and arguments.strip():
+                call.parts.clear()  # some endpoints send an empty object ahead of the real arguments
             call.parts.append(arguments)
 
     def _find(
@@ -280,8 +282,8 @@ class Assembler:
         if call in touched:
             return None  # two entries of one list are two calls
         if identifier and call.id:
-            # Another id and a name: a new call, unless the one before is still half written.
-            return call if call.parts and not call.complete else None
+            # Another id and a name: a new call, unless the same name goes on half written.
+            return call if name == call.name and call.parts and not call.complete else None
         if call.complete and (name != call.name or identifier or arguments.strip()):
             return None
         if index is None and call.parts and name != call.name:
@@ -349,7 +351,7 @@ class Assembler:
             ToolCall(
                 identifier,
                 replace_surrogates(call.name) or "unknown_tool",
-                replace_surrogates(_without_placeholder(call.arguments)) or "{}",
+                replace_surrogates(call.arguments) or "{}",
             )
             for identifier, call in zip(ids, calls, strict=True)
         )
@@ -368,12 +370,6 @@ def _add_name(call: _OpenCall, name: str) -> None:
         call.name = name
     elif not call.parts:
         call.name += name
-
-
-def _without_placeholder(arguments: str) -> str:
-    """Drop the empty object that some endpoints send ahead of the real arguments."""
-    rest = arguments[2:]
-    return rest if rest.strip() and arguments.startswith("{}") and _parses(rest) else arguments
 
 
 def _parses(arguments: str) -> bool:
