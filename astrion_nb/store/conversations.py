@@ -1,0 +1,446 @@
+"""All conversations of a home: create, open, list, archive, rename, delete.
+
+A conversation is open in at most one process, which holds a lock that the system drops when the
+process ends in whatever way. ``index.json`` is a cache and ``state.json`` a small memory; both are
+written under a lock between processes, and neither is ever needed to open a conversation. Knows no
+team and no agent.
+
+Source: data model §1, §3, §4, §8.3; decisions 25, 30, 31.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConversationBroken, ConversationError, ConversationLocked, ConversationNotFound, StorageError
+from ..home import Home, locked, make_folder
+from ..state import TeamState
+from . import documents as docs
+from .files import Files, RealFiles, dump, is_temporary, read_document, reason, replace_file
+from .journal import Durability, read_journal
+from .loading import Loaded, load
+from .saving import REST, Conversation, settle_due
+
+OWNER = "owner.json"
+LOCK = "conversation.lock"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_TRASH = ".deleted-"
+_ENTRY_KEYS = frozenset({"title", "created_at", "updated_at", "agent_count", "status"})
+
+_log = logging.getLogger("astrion_nb.store")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the list of conversations.
+
+    Parameters
+    ----------
+    id, title : str
+    created_at, updated_at : str
+        As the data model prints them.
+    agent_count : int
+    status : str
+        ``active``, ``archived``, or ``broken``.
+    error : str
+        For a broken one: file, place and fault.
+    """
+
+    id: str
+    title: str
+    created_at: str
+    updated_at: str
+    agent_count: int
+    status: str
+    error: str = ""
+
+
+Names = list[str]
+Entries = list[Entry]
+
+
+class ConversationStore:
+    """The conversations of one home.
+
+    Parameters
+    ----------
+    home : Home
+    clock : callable, optional
+        Returns seconds since the epoch.
+    files : Files, optional
+        The door to the disk.
+    durability : {"sync", "relaxed"}
+        ``sync``: a barrier waits for the disk. ``relaxed``: it does not; a crash may cost the last
+        moments.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        clock: Callable[[], float] = time.time,
+        files: Files | None = None,
+        durability: Durability = "sync",
+    ) -> None:
+        self.home = home
+        self.durability = durability
+        self._clock = clock
+        self._files: Files = files if files is not None else RealFiles()
+
+    # ------------------------------------------------------------------ one conversation
+
+    def create(self) -> Conversation:
+        """Begin a conversation: its folder, its lock, an empty state that has its id.
+
+        The caller publishes ``ConversationStarted`` with this id as the first event.
+
+        Raises
+        ------
+        StorageError
+            A folder or file cannot be written.
+        ConversationBroken
+            ``state.json`` was written by a later release.
+        """
+        make_folder(self.home.conversations)
+        now = self._clock()
+        stem = datetime.fromtimestamp(int(now)).strftime("conv_%Y%m%d_%H%M%S_")
+        for number in range(1, 100_000):
+            folder = self.home.conversations / f"{stem}{number:03d}"
+            try:
+                self._files.mkdir(folder)
+                self._files.fsync_dir(folder.parent)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise StorageError(f"the folder {folder} cannot be created ({reason(error)})") from error
+            break
+        lock = self._lock(folder)
+        try:
+            self._remember(folder.name, 0)
+        except BaseException:
+            lock.close()
+            raise
+        loaded = Loaded(TeamState(conversation_id=folder.name), 0, {}, {})
+        return self._conversation(folder, loaded, lock)
+
+    def open(self, conversation_id: str, *, read_only: bool = False) -> Conversation:
+        """Open a stored conversation.
+
+        Parameters
+        ----------
+        conversation_id : str
+        read_only : bool
+            Take no lock and write nothing, also while another process works on it.
+
+        Raises
+        ------
+        ConversationNotFound
+            There is none of that id.
+        ConversationLocked
+            It is open elsewhere; the owner is named.
+        ConversationBroken
+            A file cannot be read; file and place are named.
+        StorageError
+            The system refuses.
+        """
+        folder = self._folder(conversation_id)
+        if read_only:
+            return self._conversation(folder, load(folder, self._files), None)
+        lock = self._lock(folder)
+        try:
+            self._sweep(folder)
+            loaded = load(folder, self._files)
+            self._remember(folder.name, max(loaded.state.agents))
+        except BaseException:
+            lock.close()
+            raise
+        return self._conversation(folder, loaded, lock)
+
+    def owner(self, conversation_id: str) -> str | None:
+        """Say who has a conversation open, in words; ``None`` when nobody does."""
+        folder = self._folder(conversation_id)
+        try:
+            self._lock(folder).close()
+        except ConversationLocked:
+            return _owner(folder, self._files)
+        return None
+
+    def delete(self, conversation_id: str) -> None:
+        """Remove a conversation for good. Asking first is the caller's part.
+
+        Raises
+        ------
+        ConversationNotFound, StorageError
+        ConversationLocked
+            It is open, here or elsewhere.
+        """
+        folder = self._folder(conversation_id)
+        with self._lock(folder):
+            trash = folder.with_name(f"{_TRASH}{folder.name}-{secrets.token_hex(4)}")
+            try:
+                self._files.replace(folder, trash)
+            except OSError as error:
+                raise StorageError(f"{folder} cannot be removed ({reason(error)})") from error
+        self._remove(trash)
+        with self._index() as index:
+            index.pop(conversation_id, None)
+
+    async def rename(self, conversation_id: str, title: str) -> None:
+        """Give a conversation that is not open another title; an open one has ``Conversation.rename``."""
+        conversation = self.open(conversation_id)
+        try:
+            await conversation.rename(title)
+        finally:
+            await conversation.close()
+
+    async def archive(self, conversation_id: str, archived: bool = True) -> None:
+        """Archive a conversation that is not open, or bring it back; an open one has ``Conversation.archive``."""
+        conversation = self.open(conversation_id)
+        try:
+            await conversation.archive(archived)
+        finally:
+            await conversation.close()
+
+    # ------------------------------------------------------------------ all of them
+
+    def list(self) -> Entries:
+        """Return every conversation, oldest first; a broken one with its fault.
+
+        Read from ``index.json`` as far as that goes; what is missing there is read from the folders
+        and put into it.
+        """
+        names = self._names()
+        broken: dict[str, str] = {}
+        with self._index(names) as index:
+            for name in names:
+                if not isinstance(index.get(name), dict):
+                    index.pop(name, None)
+                    try:
+                        entry = self._look(name)
+                    except (ConversationError, StorageError) as error:
+                        broken[name] = str(error)
+                    else:
+                        if entry is not None:
+                            index[name] = entry
+            found = dict(index)
+        out = []
+        for name in names:
+            if name in broken:
+                out.append(Entry(name, "", "", "", 0, "broken", broken[name]))
+            elif name in found:
+                out.append(_entry(name, found[name]))
+        return out
+
+    def last(self) -> str | None:
+        """Return the id of the conversation that was created or opened last, if it still exists."""
+        data = self._read_state()
+        name = data.get("last_conversation_id") if data else None
+        if isinstance(name, str) and _NAME.fullmatch(name) and (self.home.conversations / name).is_dir():
+            return name
+        return None
+
+    # ------------------------------------------------------------------ inside
+
+    def _conversation(self, folder: Path, loaded: Loaded, lock: contextlib.ExitStack | None) -> Conversation:
+        def settled(entry: dict[str, Any], highest: int) -> None:
+            with self._index() as index:
+                known = index.get(folder.name)
+                unknown = docs.unknown(known, _ENTRY_KEYS) if isinstance(known, dict) else {}
+                index[folder.name] = {**entry, **unknown}
+            self._remember(None, highest)
+
+        return Conversation(
+            folder,
+            self._files,
+            loaded,
+            durability=self.durability,
+            read_only=lock is None,
+            settled=settled,
+            closed=None if lock is None else lock.close,
+        )
+
+    def _folder(self, conversation_id: str) -> Path:
+        folder = self.home.conversations / conversation_id
+        if not _NAME.fullmatch(conversation_id) or not folder.is_dir():
+            raise ConversationNotFound(f"there is no conversation {conversation_id!r} in {self.home.conversations}")
+        return folder
+
+    def _names(self) -> Names:
+        folder = self.home.conversations
+        try:
+            names = self._files.listdir(folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageError(f"{folder} cannot be read ({reason(error)})") from error
+        return [name for name in names if _NAME.fullmatch(name) and (folder / name).is_dir()]
+
+    def _look(self, name: str) -> dict[str, Any] | None:
+        """Read one conversation's line of the index from its folder; ``None`` for an empty one."""
+        folder = self.home.conversations / name
+        metadata = read_document(self._files, folder / docs.METADATA)
+        if metadata is None:
+            # Only a journal so far: a crash came early.
+            if not read_journal(folder / docs.JOURNAL, self._files)[0]:
+                return None
+            metadata = docs.conversation_metadata(load(folder, self._files).state)
+        docs.check_version(metadata.get("schema_version", docs.SCHEMA_VERSION), folder / docs.METADATA)
+        return docs.index_entry(metadata)
+
+    @contextlib.contextmanager
+    def _index(self, names: Names | None = None) -> Iterator[dict[str, Any]]:
+        """Hold the index for changing; it is written when it has changed."""
+        path = self.home.conversations / docs.INDEX
+        with locked(self.home.lock_file("index")):
+            try:
+                index = read_document(self._files, path)
+            except ConversationBroken as error:
+                _log.warning("%s: rebuilding it", error)
+                index = None
+            before = None if index is None else dict(index)
+            index = {} if index is None else index
+            for gone in set(index) - set(self._names() if names is None else names):
+                del index[gone]
+            yield index
+            if index != before and (index or before is not None):
+                replace_file(self._files, path, (dump(index),))
+
+    def _read_state(self) -> dict[str, Any] | None:
+        path = self.home.state_file
+        try:
+            data = read_document(self._files, path)
+        except ConversationBroken as error:
+            _log.warning("%s", error)
+            return None
+        if data is not None:
+            docs.check_version(data.get("version", "1.0"), path)
+        return data
+
+    def _remember(self, conversation_id: str | None, highest: int) -> None:
+        """Bring ``state.json`` up to date: the last conversation, the highest agent number ever (§3)."""
+        path = self.home.state_file
+        with locked(self.home.lock_file("state")):
+            now = docs.local_time(self._clock())
+            data = self._read_state()
+            if data is None and path.exists():
+                with contextlib.suppress(OSError):
+                    self._files.replace(path, path.with_name(path.name + ".broken"))
+            known = data or {}
+            counter = known.get("agent_id_counter")
+            counter = counter if isinstance(counter, int) else 0
+            last = known.get("last_conversation_id")
+            if data is not None and counter >= highest and conversation_id in (None, last):
+                return
+            out = {
+                "version": known.get("version", "1.0"),
+                "last_conversation_id": conversation_id or last,
+                "agent_id_counter": max(counter, highest),
+                "created_at": known.get("created_at", now),
+                "updated_at": now,
+            }
+            replace_file(self._files, path, (dump({**out, **docs.unknown(known, frozenset(out))}),))
+
+    def _lock(self, folder: Path) -> contextlib.ExitStack:
+        """Take a conversation for this process; the stack gives it up when closed."""
+        stack = contextlib.ExitStack()
+        try:
+            stack.enter_context(locked(folder / LOCK, timeout=0))
+        except StorageError as error:
+            if error.__cause__ is not None:
+                raise  # the lock file cannot be opened at all
+            raise ConversationLocked(
+                f"{folder.name} is open in {_owner(folder, self._files)}: close it there first"
+            ) from None
+        owner = {"pid": os.getpid(), "started": _started(os.getpid()), "host": socket.gethostname()}
+        try:
+            replace_file(self._files, folder / OWNER, (dump(owner),))
+        except BaseException:
+            stack.close()
+            raise
+        stack.callback(_forget_owner, folder, self._files)
+        return stack
+
+    def _sweep(self, folder: Path) -> None:
+        """Remove unfinished files that a crash has left."""
+        agents = folder / docs.AGENTS
+        for place in (folder, *(agents / name for name in self._listed(agents))):
+            for name in self._listed(place):
+                if is_temporary(name):
+                    with contextlib.suppress(OSError):
+                        self._files.unlink(place / name)
+
+    def _listed(self, folder: Path) -> Names:
+        try:
+            return self._files.listdir(folder)
+        except OSError:
+            return []
+
+    def _remove(self, folder: Path) -> None:
+        """Remove a folder and what is in it; what resists stays under its hidden name."""
+        try:
+            for name in self._files.listdir(folder):
+                path = folder / name
+                if path.is_dir() and not path.is_symlink():
+                    self._remove(path)
+                else:
+                    self._files.unlink(path)
+            self._files.rmdir(folder)
+        except OSError as error:
+            raise StorageError(f"{folder} cannot be removed ({reason(error)})") from error
+
+
+def _entry(name: str, data: dict[str, Any]) -> Entry:
+    count = data.get("agent_count")
+    return Entry(
+        name,
+        str(data.get("title") or ""),
+        str(data.get("created_at") or ""),
+        str(data.get("updated_at") or ""),
+        count if isinstance(count, int) else 0,
+        str(data.get("status") or "active"),
+    )
+
+
+def _started(pid: int) -> str | None:
+    """Return when a process began, in the system's own terms, where it can be known cheaply."""
+    if sys.platform != "linux":
+        return None
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return f"{boot}:{text.rpartition(')')[2].split()[19]}"
+
+
+def _owner(folder: Path, files: Files) -> str:
+    """Name the process that has a conversation open."""
+    try:
+        data = json.loads(files.read(folder / OWNER))
+        pid, started, host = data["pid"], data.get("started"), data.get("host")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "another process"
+    if pid == os.getpid() and started == _started(pid):
+        return f"this process ({pid})"
+    return f"process {pid} on {host}"
+
+
+def _forget_owner(folder: Path, files: Files) -> None:
+    with contextlib.suppress(OSError):
+        files.unlink(folder / OWNER)
+
+
+__all__ = ["REST", "Conversation", "ConversationStore", "Entry", "settle_due"]

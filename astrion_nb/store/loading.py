@@ -1,0 +1,420 @@
+"""Reading a conversation back: documents first, then the journal on top.
+
+Each document says in ``seq`` up to which event it speaks, and each event touches one scope: an
+agent's two documents, or the conversation's own two. A scope is rebuilt from the older of its
+documents by the events that followed; when the point is reached at which the younger one was
+written, that one's part is taken from it as it stands. So every mixture of old and new documents
+with the journal gives the same state. Knows no lock and no writing.
+
+Source: data model §4–§7, decisions 28–31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import ids
+from ..errors import ConversationBroken, ConversationNotFound, StorageError
+from ..events import Stamped, scope
+from ..ids import LEADER_ABBREVIATION, LEADER_ID, LEADER_NAME
+from ..messages import Message
+from ..state import AgentState, TeamState, apply
+from . import documents as docs
+from .files import Files, read_document, reason
+from .journal import read_journal
+
+Part = tuple[int, Callable[[], None]]
+"""A document's ``seq``, and what puts its part into the state."""
+
+_STATUSES = ("running", "waiting", "idle", "completed", "terminated")
+_DETAILS = ("", "failed", "timed_out", "stopped", "interrupted")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was found in a conversation's folder.
+
+    Parameters
+    ----------
+    state : TeamState
+    journal_size : int
+        Bytes of whole lines in the journal.
+    written : dict
+        Per scope, up to which event all of its documents speak; scopes that lack one are left out.
+    sizes : dict
+        Bytes of each document, by path.
+    """
+
+    state: TeamState
+    journal_size: int
+    written: dict[int | None, int]
+    sizes: dict[Path, int]
+
+
+def load(folder: Path, files: Files) -> Loaded:
+    """Read a conversation.
+
+    Parameters
+    ----------
+    folder : Path
+        ``conversations/<id>``.
+    files : Files
+
+    Raises
+    ------
+    ConversationNotFound
+        There is no such folder, or nothing in it.
+    ConversationBroken
+        A file cannot be read; file and place are named.
+    StorageError
+        The system refuses to read.
+    """
+    # The journal first: were documents written meanwhile, they would only be newer than needed.
+    events, journal_size = read_journal(folder / docs.JOURNAL, files)
+    by_scope: dict[int | None, list[Stamped]] = {}
+    for stamped in events:
+        by_scope.setdefault(scope(stamped.event), []).append(stamped)
+    reader = _Reader(folder, files)
+    reader.own(by_scope.pop(None, []))
+    reader.leader(by_scope.pop(LEADER_ID, []))
+    found = reader.agent_folders()
+    for number in sorted(found | {number for number in by_scope if number is not None}):
+        reader.agent(number, by_scope.get(number, []))
+    state = reader.state
+    state.seq = max(state.own_seq, *(agent.seq for agent in state.agents.values()))
+    state.updated_at = max(state.updated_at, *(agent.updated_at for agent in state.agents.values()))
+    _take_ids(state)
+    return Loaded(state, journal_size, reader.written, reader.sizes)
+
+
+def _take_ids(state: TeamState) -> None:
+    """Rebuild the book of used ids from everything that carries one."""
+    take = state.ids.take
+    for agent in state.agents.values():
+        delivered: set[str] = set()
+        for message in agent.messages:
+            envelope_id = message.metadata.get("envelope_id")
+            if envelope_id:
+                delivered.add(envelope_id)
+                take(envelope_id)
+        if agent.pending:
+            # Documents of another writer may have been saved one after the other (decision 28).
+            agent.pending = [item for item in agent.pending if item.id not in delivered]
+            for item in agent.pending:
+                take(item.id)
+    for question in state.questions.values():
+        take(question.id)
+        if question.answer_id:
+            take(question.answer_id)
+
+
+class _Reader:
+    """Builds one state, scope by scope."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self.folder = folder
+        self.files = files
+        self.state = TeamState()
+        self.written: dict[int | None, int] = {}
+        self.sizes: dict[Path, int] = {}
+        self.metadata: dict[str, Any] | None = None
+        self.call_times: dict[int, dict[str, float]] = {}
+
+    def own(self, events: list[Stamped]) -> None:
+        """The conversation's own scope; creates the leader."""
+        metadata, runtime = self._read(docs.METADATA), self._read(docs.RUNTIME)
+        self.metadata = metadata
+        if metadata is None and not events:
+            raise ConversationNotFound(f"there is no conversation {self.folder.name} in {self.folder.parent}")
+        parts: list[Part] = []
+        if metadata is not None:
+            data = metadata
+            path = self.folder / docs.METADATA
+            docs.check_version(data.get("schema_version", docs.SCHEMA_VERSION), path)
+            docs.check_version(data.get("version", docs.SCHEMA_VERSION), path)
+            parts.append((self._seq(docs.METADATA, data), lambda: self._restore_own(data)))
+        if runtime is not None:
+            held = runtime
+            docs.check_version(held.get("schema_version", docs.SCHEMA_VERSION), self.folder / docs.RUNTIME)
+            parts.append((self._seq(docs.RUNTIME, held), lambda: self._restore_runtime(held)))
+        self._replay(None, parts, events)
+        if LEADER_ID not in self.state.agents:
+            raise ConversationBroken(f"{self.folder / docs.METADATA}: missing, and the journal does not begin it")
+        if not self.state.conversation_id:
+            self.state.conversation_id = self.folder.name
+
+    def leader(self, events: list[Stamped]) -> None:
+        """The leader's scope: its part of the conversation's metadata, and its messages."""
+        messages = self._read(docs.MESSAGES, fast=True)
+        parts: list[Part] = []
+        if self.metadata is not None:
+            data = self.metadata
+            held = data.get("leader_state", {})
+            if not isinstance(held, dict):
+                raise ConversationBroken(f"{self.folder / docs.METADATA}: 'leader_state' must be an object")
+            seq = self._seq(docs.METADATA, held)
+            parts.append((seq, lambda: self._guard(docs.METADATA, self._restore_leader, data, held)))
+        self._add_messages(parts, LEADER_ID, docs.MESSAGES, messages)
+        self._replay(LEADER_ID, parts, events)
+
+    def agent(self, number: int, events: list[Stamped]) -> None:
+        """A sub-agent's scope."""
+        name = f"{docs.AGENTS}/{number}"
+        metadata = self._read(f"{name}/{docs.METADATA}")
+        messages = self._read(f"{name}/{docs.MESSAGES}", fast=True)
+        parts: list[Part] = []
+        if metadata is not None:
+            data = metadata
+            where = f"{name}/{docs.METADATA}"
+            parts.append((self._seq(where, data), lambda: self._guard(where, self._restore_agent, number, data)))
+        self._add_messages(parts, number, f"{name}/{docs.MESSAGES}", messages)
+        if not parts and not events:
+            return  # an empty folder: a crash came before anything was said
+        begun = any(stamped.event.tag == "agent_created" for stamped in events)
+        for path, document in ((docs.METADATA, metadata), (docs.MESSAGES, messages)):
+            if document is None and not begun:
+                raise ConversationBroken(f"{self.folder / name / path}: missing; put a copy back")
+        self._replay(number, parts, events)
+
+    def agent_folders(self) -> set[int]:
+        """Return the numbers of the agents that have a folder."""
+        try:
+            names = self.files.listdir(self.folder / docs.AGENTS)
+        except FileNotFoundError:
+            return set()
+        except OSError as error:
+            raise StorageError(f"{self.folder / docs.AGENTS} cannot be read ({reason(error)})") from error
+        return {int(name) for name in names if name.isdecimal() and int(name) != LEADER_ID}
+
+    # ------------------------------------------------------------------ the crash rule
+
+    def _replay(self, of: int | None, parts: list[Part], events: list[Stamped]) -> None:
+        """Rebuild one scope; two documents make it up, a missing one speaks up to event 0."""
+        parts = sorted(parts, key=lambda part: part[0])
+        for _, restore in parts:
+            restore()
+        low = 0
+        if len(parts) == 2:
+            low = self.written[of] = parts[0][0]
+        later = [part for part in parts if part[0] > low]
+        for stamped in events:
+            if stamped.seq <= low:
+                continue
+            while later and later[0][0] < stamped.seq:
+                later.pop(0)[1]()
+            try:
+                apply(self.state, stamped.event, seq=stamped.seq, t=stamped.t)
+            except KeyError as error:
+                raise ConversationBroken(
+                    f"{self.folder / docs.JOURNAL}: event {stamped.seq} ({stamped.event.tag}) names {error}, "
+                    "which does not exist; put a copy back"
+                ) from error
+        for _, restore in later:
+            restore()
+
+    # ------------------------------------------------------------------ parts of the state
+
+    def _restore_own(self, data: Mapping[str, Any]) -> None:
+        self._guard(docs.METADATA, self._set_own, data)
+
+    def _set_own(self, data: Mapping[str, Any]) -> None:
+        state = self.state
+        state.conversation_id = _text(data, "id") or self.folder.name
+        state.title = _text(data, "title")
+        state.project_path = _text(data, "project_path")
+        state.model_key = _text(data, "model_key")
+        mode = _text(data, "run_mode") or ("thinking" if _thinks(data.get("thinking_mode")) else "fast")
+        state.run_mode = mode
+        state.leader = "human" if data.get("leader") == "human" else "model"
+        state.language = _text(data, "language") or state.language
+        state.created_at = docs.read_time(data.get("created_at"))
+        state.updated_at = docs.read_time(data.get("updated_at"))
+        state.archived = data.get("status") == "archived"
+        state.own_seq = max(state.own_seq, data.get("seq", 0))
+        unknown = docs.unknown(data, docs.CONVERSATION_KEYS)
+        state.extra = {**state.extra, docs.METADATA: unknown} if unknown else state.extra
+        if LEADER_ID not in state.agents:
+            thinking = "fast" if mode == "fast" else "thinking"
+            leader = AgentState(
+                LEADER_ID, "", LEADER_NAME, LEADER_NAME, 0, LEADER_ABBREVIATION, state.model_key, thinking
+            )
+            leader.created_at = state.created_at
+            leader.updated_at = state.created_at
+            state.agents[LEADER_ID] = leader
+
+    def _restore_runtime(self, data: Mapping[str, Any]) -> None:
+        self._guard(docs.RUNTIME, self._set_runtime, data)
+
+    def _set_runtime(self, data: Mapping[str, Any]) -> None:
+        state = self.state
+        run = data["run"]
+        state.run, state.run_status = run["number"], run["status"]
+        state.run_text, state.run_error = run["text"], run["error"]
+        questions = [docs.read_question(item) for item in data["questions"]]
+        state.questions = {question.id: question for question in questions}
+        kept = [docs.read_kept(item) for item in data["kept_answers"]]
+        state.kept = {answer.question_id: answer for answer in kept}
+        state.warnings = list(data["warnings"])
+        state.own_seq = max(state.own_seq, data["seq"])
+        unknown = docs.unknown(data, docs.RUNTIME_KEYS)
+        state.extra = {**state.extra, docs.RUNTIME: unknown} if unknown else state.extra
+
+    def _restore_leader(self, data: Mapping[str, Any], held: Mapping[str, Any]) -> None:
+        leader = self.state.agents[LEADER_ID]
+        self._set_common(leader, data, held)
+        leader.task_summary = _text(held, "task_summary")
+        if held.get("updated_at"):
+            leader.updated_at = docs.read_time(held["updated_at"])
+        _keep(leader, "leader_state", docs.unknown(held, docs.LEADER_KEYS))
+
+    def _restore_agent(self, number: int, data: Mapping[str, Any]) -> None:
+        agent = self._agent(number)
+        agent.role_id = _text(data, "role_id")
+        agent.display_name = _text(data, "display_name") or f"{agent.role_id}_{number}"
+        name, _, instance = agent.display_name.rpartition("_")
+        agent.role_name = _text(data, "role_name") or name or agent.display_name
+        agent.instance = int(data.get("instance") or (instance if instance.isdecimal() else number))
+        agent.abbreviation = _text(data, "abbreviation") or self._abbreviation(agent)
+        agent.created_at = docs.read_time(data.get("created_at"))
+        agent.updated_at = docs.read_time(data.get("updated_at"))
+        agent.task_summary = _text(data, "task_summary")
+        agent.model_key = _text(data, "model_key")
+        mode = data.get("thinking_mode")
+        agent.thinking_mode = mode if isinstance(mode, str) and mode else "thinking" if mode else "fast"
+        agent.timeout = float(data.get("timeout_seconds") or 0.0)
+        agent.background = bool(data.get("run_in_background"))
+        self._set_common(agent, data, data)
+        _keep(agent, docs.METADATA, docs.unknown(data, docs.AGENT_KEYS))
+
+    def _set_common(self, agent: AgentState, data: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        status, detail = own.get("status"), own.get("status_detail", "")
+        agent.status = status if status in _STATUSES else "idle"  # decision 19
+        agent.detail = detail if detail in _DETAILS else ""
+        agent.error = _text(own, "last_error")
+        items, unknown = docs.read_pending(data.get("pending_messages") or [])
+        agent.pending = items
+        _keep(agent, "pending_messages", unknown)
+        calls = data.get("pending_tool_calls") or []
+        _keep(agent, "pending_tool_calls", docs.unknown_by(calls, "tool_call_id", docs.CALL_KEYS))
+        times = {call["tool_call_id"]: float(call.get("created_at") or 0.0) for call in calls}
+        for call_id, (call, _) in list(agent.open_calls.items()):
+            if call_id in times:
+                agent.open_calls[call_id] = (call, times[call_id])
+        self.call_times[agent.agent_id] = times
+        agent.seq = max(agent.seq, own.get("seq", 0))
+
+    def _restore_messages(self, number: int, data: Mapping[str, Any]) -> None:
+        agent = self._agent(number)
+        raw = data.get("messages")
+        if not isinstance(raw, list):
+            raise ValueError("'messages' must be a list")
+        messages: list[Message] = []
+        try:
+            for item in raw:
+                messages.append(Message.from_json(item))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"messages[{len(messages)}]: {error}") from error
+        agent.messages = messages
+        _count(agent, self.call_times.get(number, {}))
+        if number == LEADER_ID:
+            metadata = data.get("metadata") or {}
+            agent.system = _text(metadata, "system_prompt") or agent.system
+            _keep(agent, "messages.metadata", docs.unknown(metadata, frozenset({"system_prompt"})))
+            known = docs.LEADER_MESSAGES_KEYS
+        else:
+            first = messages[0] if messages else None
+            agent.system = (first.content or "") if first is not None and first.role == "system" else ""
+            known = docs.AGENT_MESSAGES_KEYS
+        statistics = data.get("token_statistics") or {}
+        agent.usage = docs.read_statistics(statistics)
+        _keep(agent, "token_statistics", docs.unknown(statistics, docs.STATISTICS_KEYS))
+        _keep(agent, docs.MESSAGES, docs.unknown(data, known))
+        updated = docs.read_time(data.get("updated_at"))
+        if data.get("seq", 0) >= agent.seq and updated:
+            agent.updated_at = updated
+        agent.seq = max(agent.seq, data.get("seq", 0))
+
+    # ------------------------------------------------------------------ small things
+
+    def _agent(self, number: int) -> AgentState:
+        agent = self.state.agents.get(number)
+        if agent is None:
+            agent = self.state.agents[number] = AgentState(number, "", "", "", number, "")
+        return agent
+
+    def _abbreviation(self, agent: AgentState) -> str:
+        held = {other.abbreviation: other.role_id for other in self.state.members() if other is not agent}
+        return ids.abbreviation(agent.role_name, agent.role_id, held)
+
+    def _add_messages(self, parts: list[Part], number: int, name: str, data: dict[str, Any] | None) -> None:
+        if data is not None:
+            held = data
+            seq = self._seq(name, held)
+            parts.append((seq, lambda: self._guard(name, self._restore_messages, number, held)))
+
+    def _read(self, name: str, *, fast: bool = False) -> dict[str, Any] | None:
+        return read_document(self.files, self.folder / name, fast=fast, sizes=self.sizes)
+
+    def _seq(self, name: str, data: Mapping[str, Any]) -> int:
+        seq = data.get("seq", 0)
+        if not isinstance(seq, int) or isinstance(seq, bool) or seq < 0:
+            raise ConversationBroken(f"{self.folder / name}: 'seq' must be a number from 0, not {seq!r}")
+        return seq
+
+    def _guard(self, name: str, restore: Callable[..., None], *arguments: Any) -> None:
+        """Turn a wrong value into an error that names the file."""
+        try:
+            restore(*arguments)
+        except KeyError as error:
+            raise ConversationBroken(
+                f"{self.folder / name}: {error} is missing; mend the file or put a copy back"
+            ) from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ConversationBroken(f"{self.folder / name}: {error}; mend the file or put a copy back") from error
+
+
+def _count(agent: AgentState, times: Mapping[str, float]) -> None:
+    """Derive from the messages what is not stored: counters, and open calls with their ``times``."""
+    users = autos = requests = tools = 0
+    before = agent.open_calls
+    calls: dict[str, Any] = {}
+    for message in agent.messages:
+        role = message.role
+        if role == "assistant":
+            requests += 1
+            for call in message.tool_calls:
+                calls[call.id] = call
+        elif role == "tool":
+            tools += 1
+            calls.pop(message.tool_call_id or "", None)
+        elif role == "user":
+            if (message.message_id or "").startswith("msg_auto_"):
+                autos += 1
+            else:
+                users += 1
+    agent.users, agent.autos, agent.requests, agent.tools = users, autos, requests, tools
+    agent.open_calls = {
+        key: (call, before[key][1] if key in before else times.get(key, agent.updated_at))
+        for key, call in calls.items()
+    }
+
+
+def _keep(agent: AgentState, name: str, unknown: dict[str, Any]) -> None:
+    if unknown:
+        agent.extra[name] = unknown
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{key!r} must be a text, not {value!r}")
+    return value
+
+
+def _thinks(value: object) -> bool:
+    return value in (True, "thinking", "deep")
