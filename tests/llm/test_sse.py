@@ -1,0 +1,55 @@
+"""The event decoder: any cut, any line ending."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from astrion_nb.llm.sse import EventDecoder
+
+
+def decode(*pieces: bytes) -> list[bytes]:
+    decoder = EventDecoder()
+    events = [event for piece in pieces for event in decoder.feed(piece)]
+    return events + decoder.flush()
+
+
+def test_comments_names_ids_and_unknown_fields_are_skipped() -> None:
+    assert decode(b": ping\n\nevent: x\nid: 1\ndata: a\nfoo: b\n\n:\ndata:b\n\n") == [b"a", b"b"]
+
+
+def test_several_data_lines_are_one_event_and_only_one_space_is_dropped() -> None:
+    assert decode(b"data:  a\ndata\ndata: b\n\n") == [b" a\n\nb"]
+
+
+def test_a_byte_order_mark_is_skipped() -> None:
+    assert decode(b"\xef\xbb\xbfdata: a\n\n") == [b"a"]
+
+
+def test_a_last_event_without_its_blank_line_comes_with_the_end() -> None:
+    assert decode(b"data: a\n\ndata: [DO", b"NE]") == [b"a", b"[DONE]"]
+
+
+def test_a_separator_that_json_allows_in_strings_ends_no_line() -> None:
+    assert decode("data: \u2028\x0b\x85\n\n".encode()) == ["\u2028\x0b\x85".encode()]
+
+
+@given(
+    st.lists(st.lists(st.text('ab{}" 世:', max_size=6), min_size=1, max_size=2), max_size=5),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    st.lists(st.integers(0, 80), max_size=8),
+)
+@settings(max_examples=300, deadline=None)
+def test_every_cut_and_every_line_ending_gives_the_same_events(
+    events: list[list[str]], newline: bytes, places: list[int]
+) -> None:
+    whole = b"".join(b"".join(b"data: " + line.encode() + newline for line in lines) + newline for lines in events)
+    cuts = sorted(min(place, len(whole)) for place in places)
+    pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    assert decode(*pieces) == ["\n".join(lines).encode() for lines in events]
+
+
+def test_a_line_that_comes_byte_by_byte_costs_linear_time() -> None:
+    decoder = EventDecoder()
+    assert not any(decoder.feed(b"x") for _ in range(200_000))
+    assert decoder.feed(b"\n\n") == []
