@@ -9,13 +9,15 @@ mapped to one :class:`~astrion_nb.errors.ModelError` and raised.
 from __future__ import annotations
 
 import asyncio
+import base64
 import ipaddress
 import os
 import threading
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import orjson
 
@@ -70,7 +72,7 @@ class OpenAIModel:
     model : str
         Name of the model at the endpoint.
     base_url : str, optional
-        Default: OpenAI's own.
+        Default: OpenAI's own. User info in it is sent as basic authentication when there is no key.
     api_key : str, optional
         Sent as a bearer token. Without one a placeholder is sent (local servers want none); no
         environment variable is read.
@@ -109,17 +111,20 @@ class OpenAIModel:
         self.context = context
         self.reasoning: ReasoningProfile = reasoning
         self.timeouts = timeouts or Timeouts()
-        self._base_url = (base_url or DEFAULT_BASE_URL).rstrip("/")
-        self._api_key = api_key or ""
+        parts = _split_url(key, base_url or DEFAULT_BASE_URL)
+        self.endpoint = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+        self._loopback = _is_loopback(parts.hostname or "")
+        self._authorization = _authorization(
+            api_key or "", unquote(parts.username or ""), unquote(parts.password or "")
+        )
+        self._secrets = tuple(filter(None, (api_key, parts.password, parts.username)))
         self._parameters: dict[ThinkingMode, dict[str, Any]] = {
             "fast": {**(extra or {}), **(fast or {})},
             "thinking": {**(extra or {}), **(thinking or {})},
         }
-        parts = _split_url(key, self._base_url)
-        self.endpoint = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        self._loopback = _is_loopback(parts.hostname or "")
-        self._secrets = tuple(filter(None, (self._api_key, parts.password, parts.username)))
         self._clients: dict[asyncio.AbstractEventLoop, _Client] = {}
+        # A cell that is run again drops its models; what they shared must not stay open for that.
+        weakref.finalize(self, _abandon, self._clients).atexit = False
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.key!r}, model={self.model!r}, endpoint={self.endpoint!r})"
@@ -202,6 +207,10 @@ class OpenAIModel:
         except client.errors as error:
             # Cut off: what has come decides, see Assembler.finish.
             problem = None if assembler.shown or assembler.ended else self._explain(error, client)
+        except RuntimeError:
+            if not client.closed:
+                raise
+            problem = ModelUnreachable(f"model {self.key!r} was closed while it was asked")
         finally:
             if stream is not None:
                 await _release(stream, source if done else None)
@@ -223,7 +232,7 @@ class OpenAIModel:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            client = self._clients[loop] = _Client.join(loop, self._base_url, self._api_key, self._loopback)
+            client = self._clients[loop] = _Client.join(loop, self.endpoint, self._authorization, self._loopback)
         return client
 
     def _check_offline(self) -> None:
@@ -262,7 +271,7 @@ class _Client:
     _all: ClassVar[dict[tuple[asyncio.AbstractEventLoop, str, str], _Client]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, base_url: str, api_key: str, loopback: bool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, base_url: str, authorization: str, loopback: bool) -> None:
         import aiohttp
         import httpx2
         import openai
@@ -275,12 +284,15 @@ class _Client:
             OSError,
         )
         self.status_error: type[BaseException] = openai.APIStatusError
-        self._key = (loop, base_url, api_key)
+        self._key = (loop, base_url, authorization)
+        self.closed = False
         self._users = 0
+        self._leaving: set[asyncio.Future[None]] = set()
         self._timeout = httpx2.Timeout
         self._stream_cls: type[AsyncStream[object]] = openai.AsyncStream[object]
         self._sdk: AsyncOpenAI = openai.AsyncOpenAI(
-            api_key=api_key or "none",
+            api_key="in the header below",  # else the SDK would read one from the environment
+            default_headers={"Authorization": authorization},
             base_url=base_url,
             max_retries=0,
             http_client=openai.DefaultAioHttpClient(
@@ -295,14 +307,14 @@ class _Client:
         )
 
     @classmethod
-    def join(cls, loop: asyncio.AbstractEventLoop, base_url: str, api_key: str, loopback: bool) -> _Client:
+    def join(cls, loop: asyncio.AbstractEventLoop, base_url: str, authorization: str, loopback: bool) -> _Client:
         """Return the client for these, with one user more."""
         with cls._lock:
             for key in [key for key in cls._all if key[0].is_closed()]:
                 del cls._all[key]
-            client = cls._all.get((loop, base_url, api_key))
+            client = cls._all.get((loop, base_url, authorization))
             if client is None:
-                client = cls._all[loop, base_url, api_key] = cls(loop, base_url, api_key, loopback)
+                client = cls._all[loop, base_url, authorization] = cls(loop, base_url, authorization, loopback)
             client._users += 1
             return client
 
@@ -313,11 +325,18 @@ class _Client:
             if self._users:
                 return
             self._all.pop(self._key, None)
+        self.closed = True
         loop = self._key[0]
         if loop is asyncio.get_running_loop():
             await self._sdk.close()
         elif loop.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._sdk.close(), loop))
+
+    def forget(self) -> None:
+        """Count one user less that went without saying so; runs in the client's own loop."""
+        task = asyncio.ensure_future(self.leave())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     async def post(self, content: bytes, timeouts: Timeouts) -> AsyncStream[object]:
         """Send a body; return when the response's head is there."""
@@ -332,6 +351,15 @@ class _Client:
                 "timeout": self._timeout(timeouts.read, connect=timeouts.connect, pool=timeouts.connect),
             },
         )
+
+
+def _abandon(clients: Mapping[asyncio.AbstractEventLoop, _Client]) -> None:
+    """Leave the clients of a model that was collected; may run in any thread, at any moment."""
+    for loop, client in clients.items():
+        try:
+            loop.call_soon_threadsafe(client.forget)
+        except RuntimeError:
+            pass  # the loop is closed, and its connections with it
 
 
 def _body(stream: AsyncStream[object]) -> tuple[AsyncIterator[bytes], EventDecoder | _WholeBody]:
@@ -381,7 +409,13 @@ def _parse(event: bytes) -> dict[str, Any] | None:
     return chunk if isinstance(chunk, dict) else {}
 
 
-def _split_url(key: str, base_url: str) -> Any:
+def _authorization(api_key: str, username: str, password: str) -> str:
+    if not api_key and username:
+        return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
+    return f"Bearer {api_key or 'none'}"
+
+
+def _split_url(key: str, base_url: str) -> SplitResult:
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"the base_url of model {key!r} must be http(s)://host/…; correct it in models.toml")
