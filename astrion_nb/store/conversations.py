@@ -11,34 +11,30 @@ Source: data model §1, §3, §4, §8.3; decisions 25, 30, 31.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import os
 import re
 import secrets
-import socket
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConversationBroken, ConversationError, ConversationLocked, ConversationNotFound, StorageError
-from ..home import Home, locked, make_folder
+from ..errors import ConversationError, ConversationLocked, ConversationNotFound, StorageError
+from ..home import Home, make_folder
 from ..state import TeamState
 from . import documents as docs
-from .files import Files, RealFiles, dump, is_temporary, read_document, reason, replace_file
-from .journal import Durability, read_journal
+from .files import Files, RealFiles, is_temporary, read_document, reason
+from .index import Index
+from .journal import Durability
+from .lines import read_journal
 from .loading import Loaded, load
+from .locks import acquire, owner
 from .saving import REST, Conversation, settle_due
 
-OWNER = "owner.json"
-LOCK = "conversation.lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _TRASH = ".deleted-"
-_ENTRY_KEYS = frozenset({"title", "created_at", "updated_at", "agent_count", "status"})
 
 _log = logging.getLogger("astrion_nb.store")
 
@@ -99,6 +95,7 @@ class ConversationStore:
         self.durability = durability
         self._clock = clock
         self._files: Files = files if files is not None else RealFiles()
+        self._index = Index(home, self._files, clock)
 
     # ------------------------------------------------------------------ one conversation
 
@@ -127,9 +124,9 @@ class ConversationStore:
             except OSError as error:
                 raise StorageError(f"the folder {folder} cannot be created ({reason(error)})") from error
             break
-        lock = self._lock(folder)
+        lock = acquire(folder, self._files)
         try:
-            self._remember(folder.name, 0)
+            self._index.remember(folder.name, 0)
         except BaseException:
             lock.close()
             raise
@@ -159,11 +156,11 @@ class ConversationStore:
         folder = self._folder(conversation_id)
         if read_only:
             return self._conversation(folder, load(folder, self._files), None)
-        lock = self._lock(folder)
+        lock = acquire(folder, self._files)
         try:
             self._sweep(folder)
             loaded = load(folder, self._files)
-            self._remember(folder.name, max(loaded.state.agents))
+            self._index.remember(folder.name, max(loaded.state.agents))
         except BaseException:
             lock.close()
             raise
@@ -173,9 +170,9 @@ class ConversationStore:
         """Say who has a conversation open, in words; ``None`` when nobody does."""
         folder = self._folder(conversation_id)
         try:
-            self._lock(folder).close()
+            acquire(folder, self._files).close()
         except ConversationLocked:
-            return _owner(folder, self._files)
+            return owner(folder, self._files)
         return None
 
     def delete(self, conversation_id: str) -> None:
@@ -188,14 +185,14 @@ class ConversationStore:
             It is open, here or elsewhere.
         """
         folder = self._folder(conversation_id)
-        with self._lock(folder):
+        with acquire(folder, self._files):
             trash = folder.with_name(f"{_TRASH}{folder.name}-{secrets.token_hex(4)}")
             try:
                 self._files.replace(folder, trash)
             except OSError as error:
                 raise StorageError(f"{folder} cannot be removed ({reason(error)})") from error
         self._remove(trash)
-        with self._index() as index:
+        with self._index.entries() as index:
             index.pop(conversation_id, None)
 
     async def rename(self, conversation_id: str, title: str) -> None:
@@ -224,7 +221,7 @@ class ConversationStore:
         """
         names = self._names()
         broken: dict[str, str] = {}
-        with self._index(names) as index:
+        with self._index.entries() as index:
             for name in names:
                 if not isinstance(index.get(name), dict):
                     index.pop(name, None)
@@ -235,6 +232,8 @@ class ConversationStore:
                     else:
                         if entry is not None:
                             index[name] = entry
+            for gone in index.keys() - set(names):
+                del index[gone]
             found = dict(index)
         out = []
         for name in names:
@@ -246,9 +245,8 @@ class ConversationStore:
 
     def last(self) -> str | None:
         """Return the id of the conversation that was created or opened last, if it still exists."""
-        data = self._read_state()
-        name = data.get("last_conversation_id") if data else None
-        if isinstance(name, str) and _NAME.fullmatch(name) and (self.home.conversations / name).is_dir():
+        name = self._index.last()
+        if name and _NAME.fullmatch(name) and (self.home.conversations / name).is_dir():
             return name
         return None
 
@@ -256,11 +254,8 @@ class ConversationStore:
 
     def _conversation(self, folder: Path, loaded: Loaded, lock: contextlib.ExitStack | None) -> Conversation:
         def settled(entry: dict[str, Any], highest: int) -> None:
-            with self._index() as index:
-                known = index.get(folder.name)
-                unknown = docs.unknown(known, _ENTRY_KEYS) if isinstance(known, dict) else {}
-                index[folder.name] = {**entry, **unknown}
-            self._remember(None, highest)
+            self._index.put(folder.name, entry)
+            self._index.remember(None, highest)
 
         return Conversation(
             folder,
@@ -299,79 +294,6 @@ class ConversationStore:
             metadata = docs.conversation_metadata(load(folder, self._files).state)
         docs.check_version(metadata.get("schema_version", docs.SCHEMA_VERSION), folder / docs.METADATA)
         return docs.index_entry(metadata)
-
-    @contextlib.contextmanager
-    def _index(self, names: Names | None = None) -> Iterator[dict[str, Any]]:
-        """Hold the index for changing; it is written when it has changed."""
-        path = self.home.conversations / docs.INDEX
-        with locked(self.home.lock_file("index")):
-            try:
-                index = read_document(self._files, path)
-            except ConversationBroken as error:
-                _log.warning("%s: rebuilding it", error)
-                index = None
-            before = None if index is None else dict(index)
-            index = {} if index is None else index
-            for gone in set(index) - set(self._names() if names is None else names):
-                del index[gone]
-            yield index
-            if index != before and (index or before is not None):
-                replace_file(self._files, path, (dump(index),))
-
-    def _read_state(self) -> dict[str, Any] | None:
-        path = self.home.state_file
-        try:
-            data = read_document(self._files, path)
-        except ConversationBroken as error:
-            _log.warning("%s", error)
-            return None
-        if data is not None:
-            docs.check_version(data.get("version", "1.0"), path)
-        return data
-
-    def _remember(self, conversation_id: str | None, highest: int) -> None:
-        """Bring ``state.json`` up to date: the last conversation, the highest agent number ever (§3)."""
-        path = self.home.state_file
-        with locked(self.home.lock_file("state")):
-            now = docs.local_time(self._clock())
-            data = self._read_state()
-            if data is None and path.exists():
-                with contextlib.suppress(OSError):
-                    self._files.replace(path, path.with_name(path.name + ".broken"))
-            known = data or {}
-            counter = known.get("agent_id_counter")
-            counter = counter if isinstance(counter, int) else 0
-            last = known.get("last_conversation_id")
-            if data is not None and counter >= highest and conversation_id in (None, last):
-                return
-            out = {
-                "version": known.get("version", "1.0"),
-                "last_conversation_id": conversation_id or last,
-                "agent_id_counter": max(counter, highest),
-                "created_at": known.get("created_at", now),
-                "updated_at": now,
-            }
-            replace_file(self._files, path, (dump({**out, **docs.unknown(known, frozenset(out))}),))
-
-    def _lock(self, folder: Path) -> contextlib.ExitStack:
-        """Take a conversation for this process; the stack gives it up when closed."""
-        stack = contextlib.ExitStack()
-        try:
-            stack.enter_context(locked(folder / LOCK, timeout=0))
-        except StorageError as error:
-            if error.__cause__ is not None:
-                raise  # the lock file cannot be opened at all
-            raise ConversationLocked(
-                f"{folder.name} is open in {_owner(folder, self._files)}: close it there first"
-            ) from None
-        owner = {"pid": os.getpid(), "started": _started(os.getpid()), "host": socket.gethostname()}
-        try:
-            replace_file(self._files, folder / OWNER, (dump(owner),))
-        except BaseException:
-            stack.close()
-            raise
-        stack.callback(_forget_owner, folder, self._files)
-        return stack
 
     def _sweep(self, folder: Path) -> None:
         """Remove unfinished files that a crash has left."""
@@ -412,35 +334,6 @@ def _entry(name: str, data: dict[str, Any]) -> Entry:
         count if isinstance(count, int) else 0,
         str(data.get("status") or "active"),
     )
-
-
-def _started(pid: int) -> str | None:
-    """Return when a process began, in the system's own terms, where it can be known cheaply."""
-    if sys.platform != "linux":
-        return None
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    return f"{boot}:{text.rpartition(')')[2].split()[19]}"
-
-
-def _owner(folder: Path, files: Files) -> str:
-    """Name the process that has a conversation open."""
-    try:
-        data = json.loads(files.read(folder / OWNER))
-        pid, started, host = data["pid"], data.get("started"), data.get("host")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "another process"
-    if pid == os.getpid() and started == _started(pid):
-        return f"this process ({pid})"
-    return f"process {pid} on {host}"
-
-
-def _forget_owner(folder: Path, files: Files) -> None:
-    with contextlib.suppress(OSError):
-        files.unlink(folder / OWNER)
 
 
 __all__ = ["REST", "Conversation", "ConversationStore", "Entry", "settle_due"]

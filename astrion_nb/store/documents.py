@@ -233,9 +233,9 @@ def render_messages(before: dict[str, Any], messages: list[Message], after: dict
     head = dump(before)[:-2] + b',\n  "messages": ['
     for start in range(0, len(messages), _CHUNK):
         chunk = messages[start : start + _CHUNK]
-        exact = any(awkward(message.metadata) or awkward(message.extra) for message in chunk) or None
+        exact = any(awkward(message.metadata) or (message.extra and awkward(message.extra)) for message in chunk)
         # Raw line breaks stand only between values, so deeper indentation is a plain replacement.
-        body = dump([message.to_json() for message in chunk], exact=bool(exact))[1:-2].replace(b"\n", b"\n  ")
+        body = dump([message.to_json() for message in chunk], exact=exact)[1:-2].replace(b"\n", b"\n  ")
         yield head + body
         head = b","
     yield (b"\n  ]," if messages else head + b"],") + dump(after)[1:]

@@ -221,16 +221,24 @@ def _plain(value: object) -> object:
     raise TypeError(f"a value of type {type(value).__name__} has no JSON form: {str(value)[:80]!r}")
 
 
+_EVEN: frozenset[type] = frozenset({str, int, bool, type(None)})
+
+
 def awkward(value: object) -> bool:
     """Say whether a value holds a number that orjson prints otherwise than ``json`` does.
 
     Those are NaN, the infinities, and floats with an exponent.
     """
-    if isinstance(value, float):
-        return not (1e-4 <= value < 1e16 or -1e16 < value <= -1e-4 or value == 0.0)
     if isinstance(value, Mapping):
-        return any(map(awkward, value.values()))
-    return isinstance(value, list | tuple) and any(map(awkward, value))
+        items: Iterable[object] = value.values()
+    elif isinstance(value, list | tuple):
+        items = value
+    else:
+        return isinstance(value, float) and not (1e-4 <= abs(value) < 1e16 or value == 0.0)
+    for item in items:  # noqa: SIM110 - nearly all are texts, and a generator costs more than the loop
+        if type(item) not in _EVEN and awkward(item):
+            return True
+    return False
 
 
 def dump(data: Any, *, exact: bool | None = None) -> bytes:

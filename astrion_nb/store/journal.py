@@ -8,7 +8,7 @@ on any running loop.
 A flush that fails fails every waiter; nothing is lost: the bytes stay in memory, and each later
 ``durable`` (or job) tries again from the last byte known to be safe, until one succeeds.
 
-Line: ``{"seq": n, "v": 1, "t": ISO 8601 with zone, "event": {…}}``. Knows no document and no state.
+Knows no document and no state; the form of a line is ``store.lines``.
 
 Source: design §3, decision 27.
 """
@@ -24,14 +24,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from ..errors import ConversationBroken, StorageError
-from ..events import Stamped, from_json, to_json
-from .documents import SCHEMA_VERSION, check_version, read_time
-from .files import Files, dump_line, parse, reason, replace_file, write_all
+from ..errors import StorageError
+from ..events import Stamped
+from .files import Files, reason, replace_file, write_all
+from .lines import dump_event
 
 Durability = Literal["sync", "relaxed"]
 
@@ -43,7 +42,6 @@ _KICK_BYTES = 1 << 18
 """Buffered bytes that start a flush although nobody waits."""
 
 _log = logging.getLogger("astrion_nb.store")
-_fromtimestamp = datetime.fromtimestamp
 
 
 @dataclass(slots=True)
@@ -58,12 +56,15 @@ class Job:
         Afterwards the events before the job leave the journal.
     last : bool
         The thread ends after it.
+    done : callable, optional
+        Called on the thread when all has gone well, before anybody who waits is told.
     """
 
     steps: Iterator[None]
     truncate: bool = False
     last: bool = False
-    done: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
+    done: Callable[[], None] | None = None
+    result: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
 
 
 class Journal:
@@ -140,14 +141,7 @@ class Journal:
         """
         if self._ended:
             raise self._closed()
-        line = dump_line(
-            {
-                "seq": stamped.seq,
-                "v": SCHEMA_VERSION,
-                "t": _fromtimestamp(stamped.t, UTC),
-                "event": to_json(stamped.event),
-            }
-        )
+        line = dump_event(stamped)
         self._inbox.append((stamped.seq, line))
         self._appended = stamped.seq
         self._bytes_in += len(line)
@@ -199,7 +193,12 @@ class Journal:
             self._kick()
 
     def submit(
-        self, steps: Iterator[None], *, truncate: bool = False, last: bool = False
+        self,
+        steps: Iterator[None],
+        *,
+        truncate: bool = False,
+        last: bool = False,
+        done: Callable[[], None] | None = None,
     ) -> concurrent.futures.Future[None]:
         """Hand the thread a job; see :class:`Job`.
 
@@ -210,11 +209,12 @@ class Journal:
         """
         if self._ended:
             raise self._closed()
-        job = Job(steps, truncate, last)
+        job = Job(steps, truncate, last, done)
+        job.result.set_running_or_notify_cancel()  # who stops waiting does not stop the job
         self._ended = last
         self._inbox.append(job)
         self._kick()
-        return job.done
+        return job.result
 
     def _closed(self) -> StorageError:
         return StorageError(f"{self.path} is closed; open the conversation again to go on")
@@ -366,12 +366,14 @@ class Journal:
                 time.sleep(PAUSE)
             if job.truncate:
                 self._cut(boundary)
+            if job.done is not None:
+                job.done()
         except BaseException as error:
             if job.last:
                 self._ended = False  # nothing is lost: closing can be tried again
-            job.done.set_exception(error)
+            job.result.set_exception(error)
             return False
-        job.done.set_result(None)
+        job.result.set_result(None)
         return True
 
     def _cut(self, boundary: int) -> None:
@@ -429,60 +431,3 @@ def _wake(futures: list[asyncio.Future[None]], error: str | None) -> None:
                 future.set_result(None)
             else:
                 future.set_exception(StorageError(error))
-
-
-def read_journal(path: Path, files: Files) -> tuple[list[Stamped], int]:
-    """Read a journal.
-
-    Parameters
-    ----------
-    path : Path
-    files : Files
-
-    Returns
-    -------
-    list of Stamped
-        In order.
-    int
-        Bytes of whole lines. What follows is the torn end of a write that a crash cut short.
-
-    Raises
-    ------
-    ConversationBroken
-        A line before the last whole one cannot be read; file and line are named.
-    StorageError
-        The file cannot be read.
-    """
-    try:
-        data = files.read(path)
-    except FileNotFoundError:
-        return [], 0
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read ({reason(error)})") from error
-    lines = data.split(b"\n")
-    lines.pop()  # after the last line break: empty, or torn
-    out: list[Stamped] = []
-    good = offset = last = 0
-    broken: str | None = None
-    for number, line in enumerate(lines, 1):
-        offset += len(line) + 1
-        try:
-            record = parse(line)
-            if not isinstance(record, dict):
-                raise ValueError("not an object")
-        except ValueError as error:
-            broken = broken or f"{path}, line {number}: {error}"
-            continue
-        if broken is not None:
-            raise ConversationBroken(f"{broken}; mend the line or take it out")
-        check_version(record.get("v", SCHEMA_VERSION), f"{path}, line {number}")
-        try:
-            stamped = Stamped(record["seq"], read_time(record["t"]), from_json(record["event"]))
-            if not isinstance(stamped.seq, int) or stamped.seq <= last:
-                raise ValueError(f"number {stamped.seq!r} does not follow {last}")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConversationBroken(f"{path}, line {number}: {error}; mend the line or take it out") from error
-        last = stamped.seq
-        good = offset
-        out.append(stamped)
-    return out, good

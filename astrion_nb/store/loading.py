@@ -11,6 +11,7 @@ Source: data model §4–§7, decisions 28–31.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from ..messages import Message
 from ..state import AgentState, TeamState, apply
 from . import documents as docs
 from .files import Files, read_document, reason
-from .journal import read_journal
+from .lines import read_journal
 
 Part = tuple[int, Callable[[], None]]
 """A document's ``seq``, and what puts its part into the state."""
@@ -72,6 +73,16 @@ def load(folder: Path, files: Files) -> Loaded:
     StorageError
         The system refuses to read.
     """
+    collecting = gc.isenabled()
+    gc.disable()  # nothing of what is being read is garbage, and looking for it takes half of the time
+    try:
+        return _load(folder, files)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _load(folder: Path, files: Files) -> Loaded:
     # The journal first: were documents written meanwhile, they would only be newer than needed.
     events, journal_size = read_journal(folder / docs.JOURNAL, files)
     by_scope: dict[int | None, list[Stamped]] = {}
@@ -100,6 +111,8 @@ def _take_ids(state: TeamState) -> None:
             if envelope_id:
                 delivered.add(envelope_id)
                 take(envelope_id)
+            elif message.role == "user" and message.message_id and agent.agent_id == LEADER_ID:
+                take(message.message_id)  # the person's own message has no envelope
         if agent.pending:
             # Documents of another writer may have been saved one after the other (decision 28).
             agent.pending = [item for item in agent.pending if item.id not in delivered]

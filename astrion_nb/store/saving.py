@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -31,7 +32,7 @@ REST = 2.0
 """Seconds of rest after which the caller settles (design §3)."""
 _SHOWN = frozenset({AgentCreated, QuestionAsked, RunEnded, RunStarted, StatusChanged})
 _SMALL = 1 << 16
-_LARGE = 1 << 22
+_LARGE = 1 << 23
 
 
 def settle_due(journal_bytes: int, document_bytes: int, *, resting: bool) -> bool:
@@ -173,6 +174,7 @@ class Conversation:
             A write failed; the journal holds what the documents lack.
         """
         self._check_writable()
+        await self._settled_before()
         await asyncio.wrap_future(self._settle())
 
     async def close(self) -> None:
@@ -184,8 +186,8 @@ class Conversation:
             A write failed: the conversation stays open, and nothing is lost.
         """
         if self._begin_close():
+            await self._settled_before()
             await asyncio.wrap_future(self._settle(last=True))
-            self._end_close()
 
     def close_now(self, timeout: float | None = 10.0) -> None:
         """Close from where no event loop runs; see :meth:`close`.
@@ -200,7 +202,6 @@ class Conversation:
                 self._settle(last=True).result(timeout)
             except TimeoutError:
                 raise StorageError(f"{self.folder} was not saved within {timeout:g} s: close it again") from None
-            self._end_close()
 
     async def rename(self, title: str) -> None:
         """Give the conversation another title (until the next task brings its own).
@@ -233,6 +234,12 @@ class Conversation:
             raise StorageError(f"{self.id} is open for reading only")
         if self.closed:
             raise StorageError(f"{self.id} is closed; open it again to go on")
+
+    async def _settled_before(self) -> None:
+        """Wait for a settling that is under way, so that what it writes is not written again."""
+        if self._settling is not None and not self._settling.done():
+            with contextlib.suppress(StorageError):  # told to whoever began it; the next one tries again
+                await asyncio.wrap_future(self._settling)
 
     def _begin_close(self) -> bool:
         if self.closed:
@@ -322,7 +329,7 @@ class Conversation:
             entry = None
         highest = max(state.agents, default=0)
         steps = self._write(pieces, seq, scopes, entry, highest)
-        self._settling = self._journal.submit(steps, truncate=True, last=last)
+        self._settling = self._journal.submit(steps, truncate=True, last=last, done=self._end_close if last else None)
         return self._settling
 
     def _write(

@@ -1,0 +1,130 @@
+"""The two small files beside the conversations: ``index.json`` and ``state.json``.
+
+The index is a cache of what the folders say; the global state remembers the last conversation and
+the highest agent number ever given (never a source of numbers). Both are read and written under a
+lock between processes, and no conversation needs either of them to be opened.
+
+Source: data model §3, §8.3; decisions 30, 31.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import ConversationBroken
+from ..home import Home, locked
+from . import documents as docs
+from .files import Files, dump, read_document, replace_file
+
+_ENTRY_KEYS = frozenset({"title", "created_at", "updated_at", "agent_count", "status"})
+
+_log = logging.getLogger("astrion_nb.store")
+
+
+class Index:
+    """``index.json`` and ``state.json`` of a home.
+
+    Parameters
+    ----------
+    home : Home
+    files : Files
+    clock : callable
+        Returns seconds since the epoch.
+    """
+
+    __slots__ = ("_clock", "_files", "_home")
+
+    def __init__(self, home: Home, files: Files, clock: Callable[[], float]) -> None:
+        self._home = home
+        self._files = files
+        self._clock = clock
+
+    @contextlib.contextmanager
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Hold the index for changing; it is written when it has changed.
+
+        A missing or broken index is an empty one: who lists the conversations fills it again.
+
+        Raises
+        ------
+        StorageError
+            It cannot be read or written, or another process holds it for too long.
+        """
+        path = self._home.conversations / docs.INDEX
+        with locked(self._home.lock_file("index")):
+            try:
+                index = read_document(self._files, path)
+            except ConversationBroken as error:
+                _log.warning("%s: rebuilding it", error)
+                index = None
+            before = dict(index or {})
+            after = dict(before)
+            yield after
+            if after != before or (index is None and after):
+                replace_file(self._files, path, (dump(after),))
+
+    def put(self, conversation_id: str, entry: dict[str, Any]) -> None:
+        """Bring one conversation's line up to date; unknown keys of the line stay."""
+        with self.entries() as index:
+            known = index.get(conversation_id)
+            unknown = docs.unknown(known, _ENTRY_KEYS) if isinstance(known, dict) else {}
+            index[conversation_id] = {**entry, **unknown}
+
+    def last(self) -> str | None:
+        """Return the id that ``state.json`` names as the last conversation."""
+        data = self._read_state()
+        name = data.get("last_conversation_id") if data else None
+        return name if isinstance(name, str) else None
+
+    def remember(self, conversation_id: str | None, highest: int) -> None:
+        """Bring ``state.json`` up to date (§3).
+
+        Parameters
+        ----------
+        conversation_id : str or None
+            Becomes the last one; ``None`` leaves it.
+        highest : int
+            The greatest agent number of a conversation; the counter never falls.
+
+        Raises
+        ------
+        ConversationBroken
+            The file was written by a later release.
+        StorageError
+            It cannot be written.
+        """
+        path = self._home.state_file
+        with locked(self._home.lock_file("state")):
+            now = docs.local_time(self._clock())
+            data = self._read_state()
+            if data is None and path.exists():
+                with contextlib.suppress(OSError):
+                    self._files.replace(path, path.with_name(path.name + ".broken"))
+            known = data or {}
+            counter = known.get("agent_id_counter")
+            counter = counter if isinstance(counter, int) else 0
+            last = known.get("last_conversation_id")
+            if data is not None and counter >= highest and conversation_id in (None, last):
+                return
+            out = {
+                "version": known.get("version", "1.0"),
+                "last_conversation_id": conversation_id or last,
+                "agent_id_counter": max(counter, highest),
+                "created_at": known.get("created_at", now),
+                "updated_at": now,
+            }
+            replace_file(self._files, path, (dump({**out, **docs.unknown(known, frozenset(out))}),))
+
+    def _read_state(self) -> dict[str, Any] | None:
+        path = self._home.state_file
+        try:
+            data = read_document(self._files, path)
+        except ConversationBroken as error:
+            _log.warning("%s", error)
+            return None
+        if data is not None:
+            docs.check_version(data.get("version", "1.0"), path)
+        return data
