@@ -399,13 +399,13 @@ def from_json(data: Mapping[str, Any]) -> Event:
     if data.get("v", 1) != 1:
         raise ValueError(f"event {cls.tag!r} has version {data.get('v')!r}; this release reads version 1")
     values: dict[str, Any] = {}
-    for name in _FIELDS[cls]:
-        if name not in data:
-            continue
-        nested = _NESTED.get(name)
-        values[name] = nested[1](data[name]) if nested is not None else data[name]
     try:
+        for name in _FIELDS[cls]:
+            if name not in data:
+                continue
+            nested = _NESTED.get(name)
+            values[name] = nested[1](data[name]) if nested is not None else data[name]
         event: Event = cls(**values)
-    except TypeError as error:
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"event {cls.tag!r}: {error}") from None
     return event

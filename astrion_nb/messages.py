@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
+_KNOWN_OF_CALL = frozenset({"id", "type", "function"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +26,39 @@ class ToolCall:
         Name of the tool.
     arguments : str
         JSON text of the arguments, exactly as the model wrote it (may be invalid).
+    extra : mapping or None
+        Keys of the stored call that this package does not know.
     """
 
     id: str
     name: str
     arguments: str
+    extra: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the chat-completions form of the call."""
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+        out = {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+        if self.extra:
+            out.update(self.extra)
+        return out
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolCall:
-        """Read the chat-completions form; missing parts become empty strings."""
+        """Read the chat-completions form; missing parts become empty strings.
+
+        Raises
+        ------
+        ValueError
+            It is not an object, or its arguments are not text.
+        """
+        if not isinstance(data, Mapping) or not isinstance(data.get("function") or {}, Mapping):
+            raise ValueError(f"a tool call is {data!r}; it must be an object with id and function")
         function = data.get("function") or {}
-        return cls(str(data.get("id") or ""), str(function.get("name") or ""), str(function.get("arguments") or ""))
+        arguments = function.get("arguments") or ""
+        if not isinstance(arguments, str):
+            raise ValueError(f"the arguments of tool call {data.get('id')!r} are not text")
+        extra = {key: value for key, value in data.items() if key not in _KNOWN_OF_CALL}
+        return cls(str(data.get("id") or ""), str(function.get("name") or ""), arguments, extra or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +170,20 @@ class Message:
         Raises
         ------
         ValueError
-            ``role`` is missing or not one of the four.
+            ``role`` is missing or not one of the four, or the metadata or a tool call is not an object.
         """
         role = data.get("role")
         if role not in ("system", "user", "assistant", "tool"):
             raise ValueError(f"a message has the role {role!r}; known are system, user, assistant, tool")
+        calls, metadata = data.get("tool_calls") or (), data.get("metadata") or {}
+        if not isinstance(calls, (list, tuple)) or not isinstance(metadata, Mapping):
+            raise ValueError(f"the tool_calls or the metadata of message {data.get('message_id')!r} are of a wrong type")
         return cls(
             role,
             data.get("content"),
             data.get("message_id"),
-            tuple(ToolCall.from_json(call) for call in data.get("tool_calls") or ()),
+            tuple(ToolCall.from_json(call) for call in calls),
             data.get("tool_call_id"),
-            data.get("metadata") or {},
+            metadata,
             {key: value for key, value in data.items() if key not in _KNOWN},
         )
