@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Node = str | dict[str, Any]
 """Text, or an element of the token tree."""
 
-LONGEST = 100_000
+LONGEST = 60_000
 """Characters up to which a text is parsed."""
 DEEPEST = 40
 """Levels of nested blocks up to which a text is parsed (a list takes two)."""

@@ -32,8 +32,15 @@ _SPECIAL = re.compile(
     r"[&<>\\`$|*\[\]~\u2028\u2029]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?i:(?<=www)\.)|(?<=[A-Za-z0-9._+-])@(?!@)"
 )
 _ENTITIES = {
-    **{"&": "&amp;", "<": "&lt;", ">": "&gt;", "\\": "&#92;", "`": "&#96;", "$": "&#36;", "|": "&#124;"},
-    **{"\u2028": "&#8232;", "\u2029": "&#8233;"},
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    "\\": "&#92;",
+    "`": "&#96;",
+    "$": "&#36;",
+    "|": "&#124;",
+    "\u2028": "&#8232;",
+    "\u2029": "&#8233;",
 }
 _FORMULA_IN_CODE = re.compile(r"\\(?=(?:begin|end)\{|\\[()\[\]])", re.IGNORECASE)
 _FORMULA_IN_BLOCK = re.compile(r"\$|\\(?:begin|end)\{|\\\\[()\[\]]", re.IGNORECASE)
@@ -120,9 +127,12 @@ class _Line:
                 href = node["href"].replace("&", "&amp;")
                 out += f"[{self.write(node['c'], '[', ']', True)}]({href})"
             else:
-                inner = self.write(node["c"], "x", "x", link)
+                children, marks = node["c"], _MARKS[tag]
+                if len(children) == 1 and {tag, _tag(children[0])} == {"em", "strong"}:
+                    children, marks = children[0]["c"], "***"
+                inner = self.write(children, "x", "x", link)
                 following = self._first(nodes[index + 1 : index + 2], after)
-                mark = _MARKS[tag] if _fits(inner, out[-1:] or before, following) else ""
+                mark = marks if _fits(inner, out[-1:] or before, following) else ""
                 out += f"{mark}{inner}{mark}"
         return out
 
@@ -170,12 +180,13 @@ def _paragraph(nodes: Sequence[Node]) -> list[str]:
         guarded = _STARTERS.sub(_guarded, _EDGE.sub(_numeric, line))
         if not lines:
             lines.append(guarded)
-        elif not guarded or not lines[-1]:
+        elif not lines[-1] or (not guarded and not lines[-1].endswith("\\")):
             lines[-1] += "&#10;" + guarded
         else:
             lines.append(guarded)
     if len(lines) > 1 and lines[-1] == "":
         lines.pop()
+        lines[-1] = lines[-1].removesuffix("\\")
     return lines
 
 
@@ -273,6 +284,10 @@ def _blocks(nodes: Sequence[Node], depth: int, *, contained: bool, tight: bool =
         lines += made
         last = tag
     return lines
+
+
+def _tag(node: Node) -> str:
+    return "" if isinstance(node, str) else str(node["t"])
 
 
 def _is_inline(node: Node) -> bool:

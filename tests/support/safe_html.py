@@ -25,7 +25,7 @@ TAGS = {
         "s",
         "del",
     ),
-    *("a", "table", "thead", "tbody", "tr", "th", "td", "hr", "br", "span", "div", "details", "summary"),
+    *("s", "del", "a", "table", "thead", "tbody", "tr", "th", "td", "hr", "br", "span", "div", "details", "summary"),
 }
 ATTRIBUTES = {"style", "href", "rel", "title", "start", "align", "lang", "open", "class"}
 SCHEMES = ("http://", "https://", "mailto:")

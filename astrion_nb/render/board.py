@@ -1,0 +1,97 @@
+"""The board: how each agent of a team stands, and which questions wait for an answer.
+
+Pure, like the transcript: the state and nothing else. Shows no message but the open questions.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from ..state import TeamState
+from .outline import Outline, Part, lay_out
+from .page import board_page
+from .rewrite import write
+from .transcript import closing_nodes, closing_text, table
+
+Hide = Iterable[tuple[str, str]]
+
+
+def _rows(outline: Outline) -> list[list[str]]:
+    def row(part: Part, number: str) -> list[str]:
+        return [number, part.name, part.status, part.waits_for, part.summary, f"{part.usage.total:,}"]
+
+    members = [row(part, str(part.number)) for part in outline.agents]
+    return [list(outline.words.columns), row(outline.leader, "leader"), *members]
+
+
+def agents_table(state: TeamState, *, hide: Hide = ()) -> list[list[str]]:
+    """Return the agents as rows of strings, headings first.
+
+    Parameters
+    ----------
+    state : TeamState
+    hide : iterable of (str, str)
+        As for :func:`~astrion_nb.render.outline.lay_out`.
+
+    Returns
+    -------
+    list of list of str
+        Number (``leader`` for the leader: both can be written where a magic wants an agent), name,
+        status, whom it waits for, task, tokens.
+    """
+    return _rows(lay_out(state, hide=hide, messages=False))
+
+
+def _width(text: str) -> int:
+    """Return the columns of a terminal that a text takes: Chinese characters take two."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    rows = [[" ".join(cell.split()) for cell in row] for row in rows]
+    widths = [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    numbers = len(widths) - 1
+    lines = []
+    for row in rows:
+        cells = []
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            gap = " " * (width - _width(cell))
+            cells.append(gap + cell if column == numbers else cell + gap)
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return lines
+
+
+def board_text(state: TeamState, *, hide: Hide = ()) -> str:
+    """Return the board as plain text.
+
+    Parameters
+    ----------
+    state : TeamState
+    hide : iterable of (str, str)
+        As for :func:`~astrion_nb.render.outline.lay_out`.
+    """
+    outline = lay_out(state, hide=hide, messages=False)
+    return "\n\n".join(["\n".join(_aligned(_rows(outline))), *closing_text(outline, each=True)])
+
+
+def board_bundle(state: TeamState, *, hide: Hide = ()) -> dict[str, str]:
+    """Return the board as a display bundle: HTML, Markdown and plain text.
+
+    Parameters
+    ----------
+    state : TeamState
+    hide : iterable of (str, str)
+        As for :func:`~astrion_nb.render.outline.lay_out`.
+    """
+    outline = lay_out(state, hide=hide, messages=False)
+    rows = _rows(outline)
+    return {
+        "text/html": board_page(outline, table(rows[0], rows[1:])),
+        "text/markdown": write([table(rows[0], rows[1:]), *closing_nodes(outline, each=True)]),
+        "text/plain": "\n\n".join(["\n".join(_aligned(rows)), *closing_text(outline, each=True)]),
+    }

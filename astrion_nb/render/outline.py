@@ -1,0 +1,353 @@
+"""A conversation laid out for reading: who said what for which purpose, in an order of its own.
+
+The leader's conversation comes first, then each sub-agent's in the order of their numbers: an order
+that depends on no scheduling. Every message stands once; a tool's result stands with its call. What
+differs from machine to machine or from day to day (times, the conversation's id, the project's path)
+is left out or replaced, so that equal conversations read equal, byte for byte.
+
+System prompts are left out; other system messages (the summary of a compaction) are kept. Knows no
+output form.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..envelope import KINDS, Kind, parse
+from ..errors import EnvelopeError
+from ..ids import HUMAN_ID, LEADER_ID
+from ..messages import Message, ToolCall, Usage
+from ..state import AgentState, Question, TeamState
+from .markdown import clean
+from .words import Origin, Words, words
+
+CUT = 2_000
+"""Characters of a tool's arguments, and of its result, that are shown."""
+_SHORT = 40
+"""Characters up to which an argument is shown beside the tool's name."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call with its result; ``reply`` is the answer that an ask brought back."""
+
+    name: str
+    short: str
+    arguments: str
+    result: str | None
+    refused: bool = False
+    reply: Bubble | None = None
+
+
+@dataclass(slots=True)
+class Bubble:
+    """One message: role, purpose, content (message protocol §6).
+
+    Parameters
+    ----------
+    role : str
+        Display name of who speaks.
+    number : int
+        Who speaks; 0 leader, -1 person.
+    kind : str or None
+        Envelope kind, which gives the purpose.
+    id : str
+        The envelope's id, or empty.
+    text : str
+        Markdown.
+    small : bool
+        Stored as ``compact``: between agents, not part of the chat.
+    notes : tuple of str
+        Words beside the purpose: a status, or that the person sent it.
+    calls : list of Call
+    """
+
+    role: str
+    number: int
+    kind: Kind | None
+    id: str
+    text: str
+    small: bool = False
+    notes: tuple[str, ...] = ()
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def purpose(self) -> str:
+        """The envelope's word, or an empty string."""
+        return "" if self.kind is None else KINDS[self.kind].label
+
+
+@dataclass(slots=True)
+class Part:
+    """One agent's own conversation and how the agent stands."""
+
+    number: int
+    name: str
+    status: str
+    waits_for: str
+    summary: str
+    error: str
+    usage: Usage
+    bubbles: list[Bubble]
+
+
+@dataclass(slots=True)
+class OpenQuestion:
+    """A question that waits; ``command`` answers it, empty when that is not the person's to do."""
+
+    id: str
+    heading: str
+    text: str
+    command: str
+
+
+@dataclass(slots=True)
+class Outline:
+    """A whole conversation, laid out."""
+
+    words: Words
+    banner: str
+    leader: Part
+    agents: list[Part]
+    questions: list[OpenQuestion]
+    warnings: list[str]
+    run: str
+    error: str
+    usage: Usage
+
+
+class _Reader:
+    def __init__(self, state: TeamState, hide: Iterable[tuple[str, str]]) -> None:
+        self.state = state
+        self.words = words(state.language)
+        pairs = [(state.project_path.rstrip("/\\"), "."), (state.conversation_id, "conversation"), *hide]
+        self.hidden = {text: shown for text, shown in pairs if len(text) > 1}
+        # The longest first: of two folders one may lie in the other.
+        choice = "|".join(re.escape(text) for text in sorted(self.hidden, key=len, reverse=True))
+        self.pattern = re.compile(rf"(?<![\w])(?:{choice})(?![\w-]|\.\w)") if choice else None
+
+    def shown(self, text: str) -> str:
+        text = clean(text)
+        return self.pattern.sub(lambda found: self.hidden[found.group()], text) if self.pattern else text
+
+    def part(self, agent: AgentState, since: int | None) -> Part:
+        return Part(
+            agent.agent_id,
+            self.shown(agent.display_name),
+            self.words.status[agent.detail or agent.status],
+            self.waits_for(agent),
+            self.shown(agent.task_summary),
+            self.shown(agent.error),
+            agent.tokens,
+            [] if since is None else self.bubbles(agent, since),
+        )
+
+    def waits_for(self, agent: AgentState) -> str:
+        if agent.status != "waiting":
+            return ""
+        return ", ".join(self.answerer(question) for question in self.questions() if question.asker == agent.agent_id)
+
+    def questions(self) -> list[Question]:
+        """Return the open questions in an order that does not depend on who asked first."""
+        return sorted(self.state.open_questions(), key=lambda question: (question.asker, question.id))
+
+    def by_person(self, question: Question) -> bool:
+        target = question.answerer
+        return target == HUMAN_ID or (target == LEADER_ID and self.state.leader == "human")
+
+    def answerer(self, question: Question) -> str:
+        return self.words.you if self.by_person(question) else self.shown(self.state.name_of(question.answerer))
+
+    def bubbles(self, agent: AgentState, since: int) -> list[Bubble]:
+        names = {call.id: call.name for message in agent.messages for call in message.tool_calls}
+        results: dict[str, list[int]] = {}
+        for index, message in enumerate(agent.messages[since:], since):
+            if message.role == "tool":
+                results.setdefault(message.tool_call_id or "", []).append(index)
+        taken: set[int] = set()
+        out: list[Bubble] = []
+        opened_by: Kind | None = None
+        for index, message in enumerate(agent.messages[since:], since):
+            if message.role == "user":
+                bubble = self.inserted(agent, message)
+                if agent.agent_id != LEADER_ID and message.metadata.get("starts_work"):
+                    opened_by = bubble.kind
+                out.append(bubble)
+            elif message.role == "assistant":
+                bubble = self.written(agent, message, opened_by)
+                for call in message.tool_calls:
+                    later = [at for at in results.get(call.id, ()) if at > index and at not in taken]
+                    taken.update(later[:1])
+                    bubble.calls.append(self.call(call, agent.messages[later[0]] if later else None))
+                if bubble.text or bubble.calls:
+                    out.append(bubble)
+            elif message.role == "tool":
+                if index not in taken:
+                    orphan = ToolCall(message.tool_call_id or "", names.get(message.tool_call_id or "", "tool"), "")
+                    calls = [self.call(orphan, message)]
+                    out.append(Bubble(self.shown(agent.display_name), agent.agent_id, None, "", "", calls=calls))
+            elif message.content and message.content != agent.system:
+                out.append(Bubble(self.words.system, LEADER_ID, None, "", self.shown(message.content), small=True))
+        return out
+
+    def inserted(self, agent: AgentState, message: Message) -> Bubble:
+        content = message.content or ""
+        metadata = message.metadata
+        source = metadata.get("message_source")
+        persons_own = agent.agent_id == LEADER_ID and "envelope_id" not in metadata and source in ("user", None)
+        small = metadata.get("visibility") == "compact"
+        if not persons_own:
+            try:
+                envelope = parse(content)
+            except EnvelopeError:
+                pass
+            else:
+                number = metadata.get("agent_id")
+                known = self.state.agents.get(number) if isinstance(number, int) else None
+                notes = [self.words.status.get(str(metadata["status"]), "")] if metadata.get("status") else []
+                if source == "user":
+                    notes.append(self.words.by_you)
+                return Bubble(
+                    self.shown(known.display_name if known is not None else envelope.sender),
+                    known.agent_id if known is not None else LEADER_ID,
+                    envelope.kind,
+                    envelope.id,
+                    self.shown(envelope.content),
+                    small,
+                    tuple(note for note in notes if note),
+                )
+        # Not an envelope: the person's own message, or a stored text that some other program wrote.
+        human = source in ("user", None)
+        role = self.words.you if human else self.words.system
+        return Bubble(role, HUMAN_ID if human else LEADER_ID, None, "", self.shown(content), small)
+
+    def written(self, agent: AgentState, message: Message, opened_by: Kind | None) -> Bubble:
+        kind: Kind | None = None
+        if agent.agent_id != LEADER_ID:
+            # Decision 10: text beside tool calls is progress, text without is the end of the turn.
+            ending: Kind = "answer" if opened_by == "ask" else "completion"
+            kind = "progress" if message.tool_calls else ending
+        text = self.shown(message.content or "")
+        if not text.strip():
+            kind, text = None, ""
+        return Bubble(self.shown(agent.display_name), agent.agent_id, kind, "", text)
+
+    def call(self, call: ToolCall, answer: Message | None) -> Call:
+        short, arguments = self.fields(call.arguments)
+        out = Call(self.shown(call.name), short, self.cut(arguments), None)
+        if answer is None:
+            return out
+        content = answer.content or ""
+        try:
+            data = json.loads(content)
+        except (ValueError, RecursionError):
+            data = None
+        if isinstance(data, dict):
+            out.refused = data.get("success") is False
+            reply = data.get("answer")
+            try:
+                envelope = parse(reply) if isinstance(reply, str) else None
+            except EnvelopeError:
+                envelope = None
+            if envelope is not None:
+                by = next((a.agent_id for a in self.state.agents.values() if a.display_name == envelope.sender), 0)
+                text = self.shown(envelope.content)
+                out.reply = Bubble(self.shown(envelope.sender), by, envelope.kind, envelope.id, text, small=True)
+                content = json.dumps({key: value for key, value in data.items() if key != "answer"}, ensure_ascii=False)
+        out.result = self.cut(self.fields(content)[1])
+        return out
+
+    def fields(self, text: str) -> tuple[str, str]:
+        """Return a JSON object's short values on one line, and all of it, one key a line."""
+        try:
+            data = json.loads(text) if text else {}
+            if not isinstance(data, dict):
+                return "", self.shown(text)
+            values = {
+                key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                for key, value in data.items()
+            }
+        except (ValueError, RecursionError):
+            return "", self.shown(text)
+        short: list[str] = []
+        lines: list[str] = []
+        for key, value in values.items():
+            name, value = self.shown(key if key.isprintable() else json.dumps(key)), self.shown(value)
+            if "\n" in value:
+                lines += [f"{name}:", *("  " + line for line in value.split("\n"))]
+                continue
+            lines.append(f"{name}: {value}")
+            if len(value) <= _SHORT:
+                short.append(f"{name}: {value}")
+        return " · ".join(short)[: 2 * _SHORT], "\n".join(lines)
+
+    def cut(self, text: str) -> str:
+        if len(text) <= CUT:
+            return text
+        return text[:CUT] + "\n" + self.words.cut.format(shown=CUT, total=len(text))
+
+
+def lay_out(
+    state: TeamState,
+    *,
+    origin: Origin = "live",
+    since: Mapping[int, int] | None = None,
+    hide: Iterable[tuple[str, str]] = (),
+    messages: bool = True,
+) -> Outline:
+    """Lay a conversation out for reading.
+
+    Parameters
+    ----------
+    state : TeamState
+        Read, never changed.
+    origin : str
+        Who answered; anything but ``live`` gives a banner.
+    since : mapping, optional
+        Agent number → number of its messages to leave out, for a run that continues a conversation
+        already shown. An agent with nothing new is left out.
+    hide : iterable of (str, str)
+        Further texts to replace, such as a home folder, and what to show for them. The project's
+        path and the conversation's id are replaced always.
+    messages : bool
+        Whether to lay out what was said; without, only how the agents stand.
+    """
+    reader = _Reader(state, hide)
+    text = reader.words
+    shown = since or {}
+
+    def part(agent: AgentState) -> Part:
+        return reader.part(agent, shown.get(agent.agent_id, 0) if messages else None)
+
+    leader = state.agents.get(LEADER_ID) or AgentState(LEADER_ID, "", "", "Team Leader", 0, "tl")
+    members = [
+        part(agent)
+        for agent in state.members()
+        if agent.agent_id not in shown or len(agent.messages) > shown[agent.agent_id]
+    ]
+    questions = [
+        OpenQuestion(
+            question.id,
+            text.asks.format(
+                asker=text.you if question.asker == HUMAN_ID else reader.shown(state.name_of(question.asker)),
+                target=reader.answerer(question),
+            ),
+            reader.shown(question.content),
+            f"%answer {question.id} {text.reply_text}" if reader.by_person(question) else "",
+        )
+        for question in reader.questions()
+    ]
+    return Outline(
+        text,
+        text.origin.get(origin, ""),
+        part(leader),
+        members,
+        questions,
+        [reader.shown(warning) for warning in state.warnings],
+        text.run.get(state.run_status, ""),
+        reader.shown(state.run_error),
+        state.usage(),
+    )

@@ -1,0 +1,283 @@
+"""The static transcript of a conversation, in the three forms a notebook stores, and the export.
+
+All three say the same in the same order (:mod:`~astrion_nb.render.outline`) and depend on nothing
+but the state: no clock, no path, no conversation id. Everything from a model is escaped in each of
+them. Only the export names title, roles and models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..messages import Usage
+from ..state import TeamState
+from .markdown import Node, tree
+from .outline import Bubble, Call, Outline, lay_out
+from .page import page
+from .rewrite import write
+from .words import Origin, Words
+
+
+def transcript_text(state: TeamState, **options: Any) -> str:
+    """Return the conversation as plain text; what an agent said is indented under its name.
+
+    Parameters
+    ----------
+    state : TeamState
+    **options
+        ``origin``, ``since`` and ``hide`` of :func:`~astrion_nb.render.outline.lay_out`.
+    """
+    return _text(lay_out(state, **options))
+
+
+def transcript_markdown(state: TeamState, **options: Any) -> str:
+    """Return the conversation as Markdown that no viewer runs; what an agent said is quoted.
+
+    Parameters
+    ----------
+    state : TeamState
+    **options
+        As for :func:`transcript_text`.
+    """
+    return write(_document(lay_out(state, **options)))
+
+
+def transcript_html(state: TeamState, **options: Any) -> str:
+    """Return the conversation as static HTML with inline styles.
+
+    Parameters
+    ----------
+    state : TeamState
+    **options
+        As for :func:`transcript_text`.
+    """
+    return page(lay_out(state, **options))
+
+
+def bundle(
+    state: TeamState,
+    *,
+    origin: Origin = "live",
+    since: Mapping[int, int] | None = None,
+    hide: Iterable[tuple[str, str]] = (),
+) -> dict[str, str]:
+    """Return the transcript as a display bundle: HTML, Markdown and plain text.
+
+    Parameters
+    ----------
+    state : TeamState
+    origin, since, hide
+        As for :func:`~astrion_nb.render.outline.lay_out`.
+    """
+    outline = lay_out(state, origin=origin, since=since, hide=hide)
+    return {"text/html": page(outline), "text/markdown": write(_document(outline)), "text/plain": _text(outline)}
+
+
+def export_markdown(state: TeamState, **options: Any) -> str:
+    """Return the conversation as a Markdown document of its own: title, agents, models, transcript.
+
+    Parameters
+    ----------
+    state : TeamState
+    **options
+        As for :func:`transcript_text`.
+    """
+    outline = lay_out(state, **options)
+    text = outline.words
+    agents = [
+        [str(agent.agent_id), agent.display_name, agent.role_id, agent.model_key, f"{agent.tokens.total:,}"]
+        for agent in state.members()
+    ]
+    leader = state.leader_state
+    agents.insert(0, ["", leader.display_name, "", leader.model_key, f"{leader.tokens.total:,}"])
+    spent: dict[str, Usage] = {}
+    for agent in state.agents.values():
+        for key, usage in agent.usage.items():
+            spent[key] = spent.get(key, Usage()) + usage
+    models = [[key, _counted(usage, text)] for key, usage in sorted(spent.items())]
+    front: list[Node] = [{"t": "h1", "c": [state.title or text.agents]}]
+    front.append(table([text.columns[0], text.columns[1], "role", "model", text.columns[5]], agents))
+    if models:
+        front.append(table([text.models, text.columns[5]], models))
+    return write([*front, {"t": "hr"}, *_document(outline)]) + "\n"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Node:
+    """Return a table of the token tree from plain strings."""
+
+    def line(tag: str, cells: Iterable[str]) -> Node:
+        return {"t": "tr", "c": [{"t": tag, "c": [cell.replace("\n", " ")] if cell else []} for cell in cells]}
+
+    body = [line("td", row) for row in rows]
+    return {"t": "table", "c": [{"t": "thead", "c": [line("th", head)]}, {"t": "tbody", "c": body}]}
+
+
+def _counted(usage: Usage, text: Words) -> str:
+    return text.tokens_split.format(total=usage.total, input=usage.input, output=usage.output)
+
+
+def _heading(bubble: Bubble) -> str:
+    return " ".join(part for part in (bubble.role, bubble.purpose, *(f"({note})" for note in bubble.notes)) if part)
+
+
+def _about(call: Call, text: Words) -> str:
+    state = text.no_result if call.result is None else text.refused if call.refused else ""
+    return " · ".join(part for part in (call.short, state) if part)
+
+
+def _footer(outline: Outline) -> str:
+    counted = _counted(outline.usage, outline.words) if outline.usage.total else ""
+    return " · ".join(part for part in (outline.run, counted) if part)
+
+
+# ---- plain text
+
+
+def _indented(lines: Iterable[str], by: str = "  ") -> list[str]:
+    return [by + line if line else "" for line in lines]
+
+
+def _bubble_text(bubble: Bubble, text: Words) -> list[str]:
+    lines = [_heading(bubble), *_indented(bubble.text.strip("\n").split("\n") if bubble.text else ())]
+    for call in bubble.calls:
+        about = _about(call, text)
+        lines.append(f"  * {call.name}" + (f" ({about})" if about else ""))
+        for name, shown in ((text.arguments, call.arguments), (text.result, call.result or "")):
+            if shown:
+                lines += [f"    {name}:", *_indented(shown.split("\n"), "      ")]
+        if call.reply is not None:
+            lines += _indented(_bubble_text(call.reply, text), "    ")
+    return lines
+
+
+def _text(outline: Outline) -> str:
+    text = outline.words
+    blocks: list[list[str]] = [[outline.banner]] if outline.banner else []
+    blocks += [_bubble_text(bubble, text) for bubble in outline.leader.bubbles]
+    if outline.agents:
+        blocks.append([f"== {text.agents} =="])
+    for part in outline.agents:
+        waits = f"{part.status} ({part.waits_for})" if part.waits_for else part.status
+        counted = _counted(part.usage, text) if part.usage.total else ""
+        about = " · ".join(piece for piece in (part.name, waits, part.summary, counted) if piece)
+        blocks.append([f"{part.number} · {about}"])
+        if part.error:
+            blocks[-1] += _indented(f"{text.error}: {part.error}".split("\n"))
+        blocks += [_indented(_bubble_text(bubble, text)) for bubble in part.bubbles]
+    return "\n\n".join(["\n".join(block) for block in blocks] + closing_text(outline))
+
+
+def _errors(outline: Outline, each: bool) -> list[str]:
+    """Return the run's error and the leader's, with ``each`` every agent's under its name."""
+    text = outline.words
+    errors = [f"{text.error}: {error}" for error in dict.fromkeys((outline.error, outline.leader.error)) if error]
+    agents = [f"{part.name}: {part.error}" for part in outline.agents if part.error] if each else []
+    return errors + agents
+
+
+def closing_text(outline: Outline, *, each: bool = False) -> list[str]:
+    """Return what stands below transcript and board: questions, warnings, errors, the run's end.
+
+    Parameters
+    ----------
+    outline : Outline
+    each : bool
+        Whether the agents' own errors are named too.
+    """
+    text = outline.words
+    blocks: list[list[str]] = []
+    if outline.questions:
+        blocks.append([f"== {text.questions} =="])
+    for question in outline.questions:
+        block = [f"{question.heading} [{question.id}]", *_indented(question.text.strip("\n").split("\n"))]
+        blocks.append([*block, f"  {text.reply}: {question.command}"] if question.command else block)
+    if outline.warnings:
+        warned = [line for warning in outline.warnings for line in ("- " + warning).replace("\n", "\n  ").split("\n")]
+        blocks.append([f"== {text.warnings} ==", *warned])
+    blocks += [error.replace("\n", "\n  ").split("\n") for error in _errors(outline, each)]
+    if footer := _footer(outline):
+        blocks.append([footer])
+    return ["\n".join(block) for block in blocks]
+
+
+# ---- Markdown
+
+
+def _paragraph(*parts: Node) -> Node:
+    return {"t": "p", "c": list(parts)}
+
+
+def _strong(words: str) -> Node:
+    return {"t": "strong", "c": [words]}
+
+
+def _quoted(said: str) -> list[Node]:
+    """Return Markdown quoted, so that no heading in it looks like ours.
+
+    Code blocks stand between the quotes: at the margin they can stay fences whatever is in them.
+    """
+    nodes: list[Node] = []
+    for node in tree(said):
+        if isinstance(node, dict) and node["t"] == "pre":
+            nodes.append(node)
+        elif nodes and isinstance(nodes[-1], dict) and nodes[-1]["t"] == "blockquote":
+            nodes[-1]["c"].append(node)
+        else:
+            nodes.append({"t": "blockquote", "c": [node]})
+    return nodes
+
+
+def _bubble_nodes(bubble: Bubble, text: Words) -> list[Node]:
+    rest = " ".join(part for part in (bubble.purpose, *(f"({note})" for note in bubble.notes)) if part)
+    nodes = [_paragraph(_strong(bubble.role), *([f" {rest}"] if rest else []))]
+    nodes += _quoted(bubble.text)
+    for call in bubble.calls:
+        about = _about(call, text)
+        nodes.append(_paragraph({"t": "code", "c": [call.name or "?"]}, *([f" {about}"] if about else [])))
+        shown = [(text.arguments, call.arguments), (text.result, call.result or "")]
+        lines = [line for name, value in shown if value for line in (f"{name}:", *_indented(value.split("\n")))]
+        if lines:
+            nodes.append({"t": "pre", "lang": "text", "c": ["\n".join(lines)]})
+        if call.reply is not None:
+            nodes += _bubble_nodes(call.reply, text)
+    return nodes
+
+
+def _document(outline: Outline) -> list[Node]:
+    text = outline.words
+    nodes: list[Node] = [_paragraph({"t": "em", "c": [outline.banner]})] if outline.banner else []
+    for bubble in outline.leader.bubbles:
+        nodes += _bubble_nodes(bubble, text)
+    if outline.agents:
+        nodes.append({"t": "h3", "c": [text.agents]})
+    for part in outline.agents:
+        waits = f"{part.status} ({part.waits_for})" if part.waits_for else part.status
+        counted = _counted(part.usage, text) if part.usage.total else ""
+        nodes.append({"t": "h4", "c": [f"{part.number} · {part.name}"]})
+        nodes.append(_paragraph(" · ".join(piece for piece in (waits, part.summary, counted) if piece)))
+        if part.error:
+            nodes.append(_paragraph(_strong(text.error), f": {part.error}"))
+        for bubble in part.bubbles:
+            nodes += _bubble_nodes(bubble, text)
+    return nodes + closing_nodes(outline)
+
+
+def closing_nodes(outline: Outline, *, each: bool = False) -> list[Node]:
+    """Return what :func:`closing_text` returns, as nodes of the token tree."""
+    text = outline.words
+    nodes: list[Node] = []
+    if outline.questions:
+        nodes.append({"t": "h3", "c": [text.questions]})
+    for question in outline.questions:
+        nodes.append(_paragraph(_strong(question.heading), " ", {"t": "code", "c": [question.id]}))
+        nodes += _quoted(question.text)
+        if question.command:
+            nodes.append(_paragraph(f"{text.reply}: ", {"t": "code", "c": [question.command]}))
+    if outline.warnings:
+        items: list[Node] = [{"t": "li", "c": [warning]} for warning in outline.warnings]
+        nodes += [{"t": "h3", "c": [text.warnings]}, {"t": "ul", "c": items}]
+    nodes += [_paragraph(error) for error in _errors(outline, each)]
+    if footer := _footer(outline):
+        nodes.append(_paragraph({"t": "em", "c": [footer]}))
+    return nodes
