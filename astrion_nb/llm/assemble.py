@@ -161,11 +161,11 @@ class Assembler:
             self._count(chunk["usage"])
         if not choices:
             return _NOTHING
-        choice = choices[0]
+        choice = choices[0] if isinstance(choices, list) else None
         if not isinstance(choice, dict):
             return _NOTHING
         if not self._model:
-            self._model = chunk.get("model") or ""
+            self._model = _as_text(chunk.get("model"))
         delta = choice.get("delta") or choice.get("message")
         if choice.get("finish_reason"):
             self._reason = str(choice["finish_reason"])
@@ -196,7 +196,7 @@ class Assembler:
             self._text.append(text)
             events.append(TextDelta(text))
         calls = delta.get("tool_calls")
-        if calls:
+        if isinstance(calls, Sequence) and not isinstance(calls, str):
             touched: list[_OpenCall] = []
             for piece in calls:
                 if isinstance(piece, Mapping):
@@ -229,7 +229,7 @@ class Assembler:
         if figures["cached"] is None:
             figures["cached"] = usage.get("prompt_cache_hit_tokens")
         for name, value in figures.items():
-            if isinstance(value, (int, float)) and value >= 0:
+            if isinstance(value, (int, float)) and 0 <= value < 1e15:
                 self._usage[name] = int(value)
 
     def _feed_call(self, piece: Mapping[str, Any], touched: list[_OpenCall]) -> None:

@@ -205,8 +205,9 @@ class OpenAIModel:
                     for delta in feed(chunk or {}):
                         yield delta
         except client.errors as error:
-            # Cut off: what has come decides, see Assembler.finish.
-            problem = None if assembler.shown or assembler.ended else self._explain(error, client)
+            # A stream that was cut off is judged by what has come, see Assembler.finish.
+            begun = stream is not None and not _is_timeout(_cause(error))
+            problem = None if begun or assembler.shown or assembler.ended else self._explain(error, client)
         except RuntimeError:
             if not client.closed:
                 raise
@@ -249,11 +250,9 @@ class OpenAIModel:
             if body is None:
                 body = response.text
             return from_status(response.status_code, body, response.headers, where=self.endpoint, secrets=self._secrets)
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
+        cause = _cause(error)
         said = scrub(str(cause) or type(cause).__name__, self._secrets)
-        if "imeout" in type(cause).__name__:
+        if _is_timeout(cause):
             return ModelUnreachable(
                 f"no answer in time from {self.endpoint} (waits: connect {self.timeouts.connect:g} s, "
                 f"read {self.timeouts.read:g} s): {said}"
@@ -351,6 +350,16 @@ class _Client:
                 "timeout": self._timeout(timeouts.read, connect=timeouts.connect, pool=timeouts.connect),
             },
         )
+
+
+def _cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _is_timeout(cause: BaseException) -> bool:
+    return isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__
 
 
 def _abandon(clients: Mapping[asyncio.AbstractEventLoop, _Client]) -> None:

@@ -26,7 +26,9 @@ class EventDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take bytes; return the data of every event that they complete."""
-        if not self._started and data:
+        if not data:
+            return []
+        if not self._started:
             self._started = True
             data = data.removeprefix(_BOM)
         if self._after_cr:
@@ -36,8 +38,7 @@ class EventDecoder:
             self._after_cr = data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if b"\n" not in data:
-            if data:
-                self._parts.append(data)
+            self._parts.append(data)
             return []
         if self._parts:
             self._parts.append(data)

@@ -357,9 +357,7 @@ def cut(raw: str, data: st.DataObject) -> list[str]:
     return [raw[a:b] for a, b in zip([0, *places], [*places, len(raw)], strict=True)]
 
 
-def call_pieces(
-    number: int, name: str, raw: str, style: dict[str, str], data: st.DataObject
-) -> list[dict[str, Any]]:
+def call_pieces(number: int, name: str, raw: str, style: dict[str, str], data: st.DataObject) -> list[dict[str, Any]]:
     index = {"proper": number, "null": None, "missing": None, "from 1": number + 1, "gaps": 3 * number + 2, "zero": 0}
     names = [name]
     if style["name"] == "split" and len(name) > 4:
@@ -430,24 +428,29 @@ def test_a_stream_cut_anywhere_before_its_end_runs_no_call(
         assert (finished.text, finished.tool_calls, finished.truncated) == (shown, (), True)
 
 
+KEYS = ["choices", "delta", "tool_calls", "index", "id", "function", "name", "arguments", "content", "usage"]
+KEYS += ["finish_reason", "prompt_tokens", "completion_tokens", "reasoning_content", "model", "type", "text"]
 JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=6)),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=6)),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(
-            st.sampled_from(["choices", "delta", "tool_calls", "index", "id", "function", "name", "arguments", "content",
-                             "finish_reason", "usage", "prompt_tokens", "reasoning_content", "model"]),
+            st.sampled_from(KEYS),
             inner,
             max_size=4,
         ),
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
-@given(st.lists(st.builds(lambda d, r: chunk({"delta": d, "finish_reason": r}), JSON, JSON), max_size=4), st.booleans())
+DELTAS = st.builds(lambda inner, reason: chunk({"delta": inner, "finish_reason": reason}), JSON, JSON)
+CHUNKS = st.one_of(DELTAS, st.dictionaries(st.sampled_from(KEYS), JSON, max_size=3))
+
+
+@given(st.lists(CHUNKS, max_size=4), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_whatever_stands_in_a_delta_nothing_but_a_model_error_comes_out(chunks: list[Any], done: bool) -> None:
+def test_whatever_stands_in_a_chunk_nothing_but_a_model_error_comes_out(chunks: list[Any], done: bool) -> None:
     assembler = Assembler()
     for each in chunks:
         assembler.feed(each)

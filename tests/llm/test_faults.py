@@ -6,7 +6,7 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from astrion_nb.errors import (
@@ -142,6 +142,7 @@ def test_no_credential_survives_in_an_error_text(text: str) -> None:
 @given(st.text(st.characters(codec="ascii", min_codepoint=33, max_codepoint=126), min_size=8, max_size=60))
 @settings(max_examples=200, deadline=None)
 def test_a_known_key_never_appears_whatever_it_looks_like(key: str) -> None:
+    assume(key not in "[hidden]")
     assert key not in scrub(f"refused for {key} at https://u:{key}@h/ with Bearer {key}", [key])
 
 
