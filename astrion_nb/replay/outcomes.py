@@ -1,0 +1,60 @@
+"""Tools that touch the world: recorded when they are called, replayed without being called.
+
+Tools are met as values with the fields of a registered tool; knows no tool, no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AstrionError
+
+if TYPE_CHECKING:
+    from .player import Player
+    from .recorder import Recorder
+
+
+def recorded(tool: Any, recorder: Recorder, text: Callable[[Any], str]) -> Any:
+    async def call(values: dict[str, Any], context: Any) -> str:
+        outcome = recorder.outcome(context.agent_id, context.call_id, tool.name)
+        try:
+            result = text(await tool.call(values, context))
+        except AstrionError as error:
+            outcome.error = recorder.scrub(str(error))
+            raise
+        except Exception as error:
+            outcome.error = recorder.scrub(f"{type(error).__name__}: {error}")
+            raise
+        outcome.text = recorder.scrub(result)
+        return result
+
+    return _rewired(tool, call)
+
+
+def _rewired(tool: Any, call: Callable[[dict[str, Any], Any], Any]) -> Any:
+    """Return a tool of the same name, schema and checks that does something else when it is called.
+
+    Parameters
+    ----------
+    tool : Tool
+    call : callable
+        ``await call(arguments, context)``.
+    """
+    _ = tool.parameters  # the schema is that of the function; build it while it is still known
+    name = tool.context_parameter
+    slot = name or "astrion_context"
+
+    async def function(**values: Any) -> Any:
+        context = values.pop(slot)
+        return await call(values, context)
+
+    return replace(tool, function=function, is_async=True, context_parameter=slot)
+
+
+def replayed(tool: Any, player: Player) -> Any:
+    async def call(_: dict[str, Any], context: Any) -> str:
+        return await player.outcome(context.agent_id, context.call_id, tool.name)
+
+    return _rewired(tool, call)
