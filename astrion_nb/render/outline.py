@@ -237,7 +237,7 @@ class _Reader:
 
     def call(self, call: ToolCall, answer: Message | None) -> Call:
         short, arguments = self.fields(call.arguments)
-        out = Call(self.shown(call.name), short, self.cut(arguments), None)
+        out = Call(" ".join(self.shown(call.name).split()), short, self.cut(arguments), None)
         if answer is None:
             return out
         content = answer.content or ""

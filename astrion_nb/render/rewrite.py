@@ -70,7 +70,8 @@ def _escaped(text: str, link: bool = False) -> str:
 
 
 def _code(code: str, sign: re.Pattern[str], link: bool = False) -> str:
-    """Return a code span, interrupted where ``sign`` matches."""
+    """Return a code span on one line, interrupted where ``sign`` matches."""
+    code = code.replace("\n", " ")
     parts: list[str] = []
     start = 0
     for found in sign.finditer(code):

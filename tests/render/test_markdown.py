@@ -17,6 +17,7 @@ from support.lab_markdown import LabMarkdown
 from support.safe_html import read
 
 from astrion_nb.render import markdown
+from astrion_nb.render.rewrite import write
 
 SAMPLES = sorted((FOLDER / "markdown").glob("*.md"))
 SAMPLES = [path for path in SAMPLES if not path.name.endswith(".safe.md")]
@@ -155,6 +156,42 @@ def test_the_html_of_any_text_has_only_allowed_elements_and_all_of_the_text(text
 @given(documents)
 def test_any_text_written_back_is_inert_in_the_markdown_of_jupyterlab(lab: LabMarkdown, text: str) -> None:
     faults, _, _ = read(lab.html(markdown.safe_markdown(text)))
+    assert faults == []
+
+
+words = st.lists(st.sampled_from(PIECES), max_size=6).map(lambda parts: markdown.clean("".join(parts)))
+inlines = st.recursive(
+    words | words.map(lambda text: {"t": "code", "c": [text]}) | st.just({"t": "br"}),
+    lambda inner: st.one_of(
+        st.builds(
+            lambda tag, c: {"t": tag, "c": c}, st.sampled_from(["em", "strong", "s"]), st.lists(inner, max_size=3)
+        ),
+        st.lists(inner, max_size=3).map(lambda c: {"t": "a", "href": "http://a.b/c?d=1&e=2", "c": c}),
+    ),
+    max_leaves=6,
+)
+blocks = st.recursive(
+    st.one_of(
+        st.builds(lambda tag, c: {"t": tag, "c": c}, st.sampled_from(["p", "h2"]), st.lists(inlines, max_size=4)),
+        words.map(lambda text: {"t": "pre", "lang": "c", "c": [text]}),
+        st.just({"t": "hr"}),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda c: {"t": "blockquote", "c": c}),
+        st.builds(
+            lambda tag, items: {"t": tag, "c": [{"t": "li", "c": item} for item in items]},
+            st.sampled_from(["ul", "ol"]),
+            st.lists(st.lists(inner | inlines, max_size=3), min_size=1, max_size=3),
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@relaxed
+@given(st.lists(blocks, max_size=4))
+def test_any_tree_is_inert_in_the_markdown_of_jupyterlab(lab: LabMarkdown, tree: list[Any]) -> None:
+    faults, _, _ = read(lab.html(write(tree)))
     assert faults == []
 
 
