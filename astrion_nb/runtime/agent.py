@@ -426,6 +426,14 @@ class Agent:
         task.cancel()
         return task
 
+    def detach(self) -> asyncio.Task[None] | None:
+        """Let go of the turn without ending it: what it waits for can still come, in another kernel."""
+        task = self.task
+        if task is not None:
+            self._rest()
+            task.cancel()
+        return task
+
     def _close(self, detail: Detail, reason: str, *, tell: bool) -> None:
         team, language = self.team, self.team.language
         how = {"stopped": "cancelled", "timed_out": "timed out"}.get(detail, "cancelled")
@@ -439,12 +447,13 @@ class Agent:
         if self.is_leader:
             team.leader_broke(detail, reason)
         elif tell:
-            if detail == "timed_out":
-                text = note("timed_out", language, seconds=self.state.timeout, partial=shown)
-            elif detail == "stopped":
-                text = note("stopped", language, cause=f": {reason}" if reason else "", partial=shown)
-            else:
-                text = note("failed", language, cause=reason, partial=shown)
+            text = note(
+                detail or "failed",
+                language,
+                seconds=self.state.timeout,
+                cause=f": {reason}" if detail == "stopped" and reason else reason,
+                partial=shown,
+            )
             team.report(self, "message", text, status=detail)
         self._rest()
 

@@ -26,6 +26,7 @@ from ..events import (
     RunEnded,
     RunStarted,
     Source,
+    StatusChanged,
 )
 from ..ids import HUMAN_ID, LEADER_ABBREVIATION, LEADER_ID, well_formed
 from ..llm.model import Model
@@ -331,14 +332,54 @@ class TeamRuntime:
         await self.bus.durable()
 
     def stop_all(self, outcome: Outcome, reason: str = "") -> list[asyncio.Task[None]]:
-        """End every turn; returns the tasks to await."""
-        self._outcome, self._run_error = outcome, reason
+        """End every turn; returns the tasks to await. What is reported meanwhile wakes nobody."""
+        self._outcome, self._run_error, self._leader_down = outcome, reason, outcome
         tasks = []
         for agent in sorted(self.agents.values(), key=lambda item: item.id):
             task = agent.halt("stopped", reason, tell=not agent.is_leader and self.state.leader == "model")
             if task is not None:
                 tasks.append(task)
         return tasks
+
+    def revive_failed(self) -> tuple[str, ...]:
+        """Wake the agents that failed; they go on from where their history ends."""
+        failed = [state.agent_id for state in self.state.agents.values() if state.detail == "failed"]
+        if failed:
+            self.begin_run("")
+            self._leader_down = ""
+        for number in failed:
+            self.agent(number).wake()
+        return tuple(self.state.name_of(number) for number in failed)
+
+    def shut(self) -> list[asyncio.Task[None]]:
+        """Put the team away: who works is interrupted, who waits for an answer waits on (decision 29)."""
+        self._outcome = self._leader_down = "interrupted"
+        tasks = []
+        for agent in sorted(self.agents.values(), key=lambda item: item.id):
+            waiting = agent.state.status == "waiting"
+            task = agent.detach() if waiting else agent.halt("interrupted", "the team was closed")
+            if task is not None:
+                tasks.append(task)
+        return tasks
+
+    def restore(self) -> None:
+        """After loading: nobody works, so nobody is shown at work; who waited waits again (decision 29)."""
+        for state in tuple(self.state.agents.values()):
+            if state.status not in ("running", "waiting") and not state.open_calls:
+                continue
+            agent = self.agent(state.agent_id) if state.agent_id or self.state.leader == "model" else None
+            if agent is None or state.status == "terminated":
+                continue
+            if self.waits.waits_for(state.agent_id):
+                agent.wake(resume=True)
+                continue
+            agent.close_calls("interrupted")
+            if state.status in ("running", "waiting"):
+                self.bus.publish(StatusChanged(state.agent_id, "idle", "interrupted"))
+                if state.agent_id != LEADER_ID:
+                    self.inform(LEADER_ID, note("interrupted", self.language), wakes=False, about=state.agent_id)
+        if self.state.run_status == "running":
+            self.bus.publish(RunEnded(self.state.run, "interrupted", self._run_text, "the program ended"))
 
     def abort(self, error: Exception) -> None:
         """What happens can no longer be saved: end everything, keep what is in memory."""
@@ -376,12 +417,6 @@ class TeamRuntime:
             told = note("human_asked", self.language, id=question.id, text=text)
             self.inform(LEADER_ID, told, wakes=False, about=target)
         return question
-
-    def wake_restored(self) -> None:
-        """After loading: agents that waited wait again; their answers will find them (decision 29)."""
-        for state in self.state.agents.values():
-            if state.open_calls and state.status != "terminated" and self.waits.waits_for(state.agent_id):
-                self.agent(state.agent_id).wake(resume=True)
 
 
 class _NoModel:

@@ -1,0 +1,135 @@
+"""What the public team tells: plain values, safe to keep and to hand to another thread.
+
+Pure: made from a state, knows no loop and no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ids import HUMAN_ID
+from ..messages import Usage
+from ..state import AgentState, TeamState
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
+    """One agent, as it was at that moment.
+
+    Parameters
+    ----------
+    agent_id : int
+        0 for the leader.
+    display_name, role_id : str
+    status : {"running", "waiting", "idle", "completed", "terminated"}
+    detail : str
+        ``failed``, ``timed_out``, ``stopped``, ``interrupted`` or empty.
+    error : str
+    summary : str
+        First line of its task.
+    waits_for : tuple of str
+        Display names, or ``human``.
+    model_key : str
+    usage : Usage
+    last_text : str
+        What it wrote last.
+    """
+
+    agent_id: int
+    display_name: str
+    role_id: str
+    status: str
+    detail: str
+    error: str
+    summary: str
+    waits_for: tuple[str, ...]
+    model_key: str
+    usage: Usage
+    last_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionInfo:
+    """An open question.
+
+    Parameters
+    ----------
+    question_id : str
+    asker, answerer : str
+        Display names; ``human`` for the person.
+    text : str
+    """
+
+    question_id: str
+    asker: str
+    answerer: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TeamResult:
+    """How a run ended.
+
+    Parameters
+    ----------
+    text : str
+        The leader's last answer.
+    status : {"completed", "failed", "stopped", "timed_out", "interrupted"}
+    usage : Usage
+        Of the whole conversation.
+    agents : tuple of AgentInfo
+        The sub-agents.
+    conversation_id : str
+    error : str
+        Why it did not complete.
+    unanswered : tuple of str
+        Questions that needed a person where none could act, one line each.
+    """
+
+    text: str
+    status: str
+    usage: Usage
+    agents: tuple[AgentInfo, ...]
+    conversation_id: str
+    error: str = ""
+    unanswered: tuple[str, ...] = ()
+
+
+def agent_info(state: TeamState, agent: AgentState) -> AgentInfo:
+    """Return what is to be told of an agent."""
+    waits = tuple(state.name_of(q.answerer) for q in state.open_questions() if q.asker == agent.agent_id)
+    return AgentInfo(
+        agent.agent_id,
+        agent.display_name,
+        agent.role_id,
+        agent.status,
+        agent.detail,
+        agent.error,
+        agent.task_summary,
+        waits,
+        agent.model_key,
+        agent.tokens,
+        agent.last_text,
+    )
+
+
+def question_infos(state: TeamState, *, for_human: bool = False) -> tuple[QuestionInfo, ...]:
+    """Return the open questions, oldest first; with ``for_human`` only those a person is to answer."""
+    return tuple(
+        QuestionInfo(q.id, state.name_of(q.asker), state.name_of(q.answerer), q.content)
+        for q in state.open_questions()
+        if not for_human or q.answerer == HUMAN_ID
+    )
+
+
+def team_result(state: TeamState, unanswered: tuple[str, ...]) -> TeamResult:
+    """Return how the last run ended."""
+    return TeamResult(
+        state.run_text,
+        state.run_status or "completed",
+        state.usage(),
+        tuple(agent_info(state, agent) for agent in state.members()),
+        state.conversation_id,
+        state.run_error,
+        unanswered,
+    )
