@@ -24,7 +24,7 @@ Audience = Literal["leader", "member", "both"]
 AgentRef = Annotated[int | str, "astrion:agent"]
 """An agent by number or display name; its schema says ``integer``, as the specification does."""
 
-_NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
+_NAME_PATTERN = r"[a-zA-Z0-9_-]{1,64}"
 _ALIASES = {"question_id": "message_id", "message_id": "question_id", "model": "model_key", "model_key": "model"}
 
 
@@ -208,7 +208,7 @@ def _json_fault(arguments: str, error: ValueError) -> str:
 
     try:
         data = json.loads(arguments, parse_constant=constant)
-    except ValueError:
+    except (ValueError, RecursionError):
         return f"arguments: not valid JSON ({error}); write one JSON object"
     if isinstance(data, dict):
         for key, value in data.items():
@@ -288,11 +288,20 @@ def _make(
     import re
 
     tool_name = name if name is not None else str(getattr(function, "__name__", ""))
-    if not re.match(_NAME_PATTERN, tool_name):
+    if not re.fullmatch(_NAME_PATTERN, tool_name):
         raise ConfigError(f"tool name {tool_name!r}: use 1 to 64 of a-z, A-Z, 0-9, '_', '-'; pass name=…")
-    hints = get_type_hints(function, include_extras=True)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise ConfigError(
+            f"tool {tool_name!r}: its annotations cannot be read ({error}); import what they name"
+        ) from None
     context_parameter = None
     for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ConfigError(
+                f"tool {tool_name!r}: parameter {parameter.name!r} cannot be given by name; make it a plain one"
+            )
         annotation = hints.get(parameter.name)
         if annotation is ToolContext:
             context_parameter = parameter.name
@@ -361,15 +370,26 @@ def toolbox(audience: Literal["leader", "member"], tools: Iterable[Tool]) -> Too
 def result_text(value: Any) -> str:
     """Return the text that a model reads as the result of a tool.
 
-    Strings stay as they are; everything else becomes JSON (what JSON cannot say, its ``str``).
+    Strings stay as they are; everything else becomes JSON (what JSON cannot say, its ``str``). A
+    lone surrogate, such as a file name that is not UTF-8 may hold, becomes U+FFFD.
     """
     if isinstance(value, str):
-        return value
+        return _whole(value)
     if value is None:
-        return orjson.dumps({"success": True}).decode()
-    if isinstance(value, (int, float, bool, list, dict, tuple)):
-        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+        value = {"success": True}
+    return _json(value)
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # a large integer, a lone surrogate, a key that is no plain value: json knows them
+        import json
+
+        try:
+            return _whole(json.dumps(value, ensure_ascii=False, default=_plain, separators=(",", ":")))
+        except (TypeError, ValueError, RecursionError):
+            return _whole(str(value))
 
 
 def _plain(value: Any) -> Any:
@@ -377,9 +397,18 @@ def _plain(value: Any) -> Any:
     return dump(mode="json") if callable(dump) else str(value)
 
 
+def _whole(text: str) -> str:
+    """Return a text that UTF-8 can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 def error_text(message: str, **more: Any) -> str:
     """Return the error result of decision 21: ``{"success": false, "error": …}``."""
-    return orjson.dumps({"success": False, "error": message, **more}, default=str).decode()
+    return _json({"success": False, "error": message, **more})
 
 
 def _describe(annotation: Any) -> tuple[Any, str | None]:

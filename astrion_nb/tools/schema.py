@@ -12,7 +12,16 @@ import types
 from collections.abc import Callable
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+)
 from pydantic.json_schema import GenerateJsonSchema
 
 from ..errors import ToolError
@@ -26,12 +35,29 @@ class _Untitled(GenerateJsonSchema):
         return False
 
 
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):  # Python takes True for 1
+        raise ValueError("must be a number, not a boolean")
+    return value
+
+
+def _agent(value: Any) -> int | str:
+    """Take an agent by number or name (decision 2)."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError("must be an agent_id (an integer) or a display name")
+    return value
+
+
 def _resolve(annotation: Any) -> Any:
     """Turn an agent reference into what pydantic understands; drop ``None`` from a union."""
+    if annotation is int or annotation is float:
+        return Annotated[(annotation, BeforeValidator(_number))]
     if get_origin(annotation) is Annotated:
         base, *metadata = get_args(annotation)
         if "astrion:agent" in metadata:
-            return Annotated[int | str, WithJsonSchema({"type": "integer"})]
+            return Annotated[Any, PlainValidator(_agent), WithJsonSchema({"type": "integer"})]
         return Annotated[(_resolve(base), *metadata)]
     if get_origin(annotation) in (Union, types.UnionType):
         left = [item for item in get_args(annotation) if item is not type(None)]
@@ -46,6 +72,7 @@ def build(
     """Return schema, validator, parameter names and the names of the optional ones."""
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
+    names: list[str] = []
     optional: set[str] = set()
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name == context_parameter:
@@ -54,8 +81,10 @@ def build(
         required = parameter.default is inspect.Parameter.empty
         if not required:
             optional.add(parameter.name)
-        info = Field(... if required else parameter.default, description=text)
-        fields[parameter.name] = (_resolve(inner), info)
+        # Under names of our own: a parameter may be called as pydantic's models call theirs.
+        info = Field(... if required else parameter.default, alias=parameter.name, description=text)
+        fields[f"p{len(fields)}"] = (_resolve(inner), info)
+        names.append(parameter.name)
     model = create_model(
         name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False, protected_namespaces=()), **fields
     )
@@ -64,12 +93,12 @@ def build(
     for key, value in schema.get("properties", {}).items():
         value.pop("default", None)
         out["properties"][key] = _ordered(value)
-    required_names = [key for key in fields if key not in optional]
+    required_names = [key for key in names if key not in optional]
     if required_names:
         out["required"] = required_names
     if "$defs" in schema:
         out["$defs"] = schema["$defs"]
-    return out, model, frozenset(fields), frozenset(optional)
+    return out, model, frozenset(names), frozenset(optional)
 
 
 def _ordered(value: dict[str, Any]) -> dict[str, Any]:
@@ -90,13 +119,16 @@ def validate(model: type[BaseModel], data: dict[str, Any]) -> dict[str, Any]:
         checked = model.model_validate(data)
     except ValidationError as error:
         raise ToolError("; ".join(_fault(item, model) for item in error.errors(include_url=False))) from None
-    return {name: getattr(checked, name) for name in checked.model_fields_set}
+    fields = model.model_fields
+    return {str(fields[name].alias): getattr(checked, name) for name in fields if name in checked.model_fields_set}
 
 
 def _fault(item: Any, model: type[BaseModel]) -> str:
     place = ".".join(str(part) for part in item["loc"]) or "arguments"
     if item["type"] == "extra_forbidden":
-        return f"{place}: no such argument; known are {', '.join(model.model_fields) or 'none'}"
+        known = ", ".join(str(field.alias) for field in model.model_fields.values())
+        return f"{place}: no such argument; known are {known or 'none'}"
     if item["type"] == "missing":
         return f"{place}: is required"
-    return f"{place}: {item['msg'][0].lower()}{item['msg'][1:]}"
+    said = item["msg"].removeprefix("Value error, ")
+    return f"{place}: {said[0].lower()}{said[1:]}"

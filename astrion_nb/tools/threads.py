@@ -32,10 +32,10 @@ def in_thread(function: Callable[..., Any], values: Mapping[str, Any]) -> Awaita
         error: BaseException | None = None
         try:
             value = context.run(function, **values)
-        except StopIteration as stop:
-            error = RuntimeError(f"the function raised StopIteration({stop.value!r})")
-        except BaseException as raised:
-            error = raised
+        except Exception as raised:
+            error = RuntimeError("the function raised StopIteration") if isinstance(raised, StopIteration) else raised
+        except BaseException as raised:  # sys.exit() and the like end the function, never the team's loop
+            error = RuntimeError(f"the function raised {type(raised).__name__}: {raised}")
         try:
             loop.call_soon_threadsafe(settle, value, error)
         except RuntimeError:
