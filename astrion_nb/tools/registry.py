@@ -213,7 +213,7 @@ def _json_fault(arguments: str, error: ValueError) -> str:
     if isinstance(data, dict):
         for key, value in data.items():
             if isinstance(value, str) and value.startswith("\0"):
-                return f"{key}: {value[1:]} is not a number that JSON allows"
+                return f"{key if key.isprintable() else repr(key)}: {value[1:]} is not a number that JSON allows"
     return f"arguments: {found[0] if found else error} is not allowed in JSON"
 
 

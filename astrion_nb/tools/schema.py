@@ -125,6 +125,8 @@ def validate(model: type[BaseModel], data: dict[str, Any]) -> dict[str, Any]:
 
 def _fault(item: Any, model: type[BaseModel]) -> str:
     place = ".".join(str(part) for part in item["loc"]) or "arguments"
+    if not place.isprintable() or not place.strip():
+        place = repr(place)
     if item["type"] == "extra_forbidden":
         known = ", ".join(str(field.alias) for field in model.model_fields.values())
         return f"{place}: no such argument; known are {known or 'none'}"
