@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ModelUnreachable
 from . import local_server
 from .local_server import LocalServer, Progress, Running, require_extra
 from .model import ModelRequest, StreamEvent
@@ -35,8 +36,9 @@ BANNER_ZH = (
 
 # A turn of a model this small is either short or has lost its way; without a bound it would go on
 # until the context is full.
-_BODY = {"max_tokens": 512, "temperature": 0.7}
+_BODY = {"max_tokens": 768, "temperature": 0.7}
 _READ_TIMEOUT_S = 900.0
+_LOST_S = 5.0
 _CONTEXT = 16384
 
 
@@ -66,7 +68,7 @@ class LocalModel:
         ``progress(what, seconds, 0)`` about once a second while the first request waits for the
         model to load.
     body : mapping, optional
-        Body parameters of every request, over the defaults (512 tokens, temperature 0.7).
+        Body parameters of every request, over the defaults (768 tokens, temperature 0.7).
     thinking : mapping, optional
         Body parameters of the thinking mode, over those.
 
@@ -168,6 +170,26 @@ class LocalModel:
         ConfigError
             As for :meth:`prepare`.
         """
+        # The server closes a connection right after a streamed response without having announced it.
+        # A request that goes out on it in that moment is lost before the server has seen it.
+        lost = False
+        while True:
+            inner = await self._connected()
+            begun = time.monotonic()
+            shown = False
+            try:
+                async with aclosing(inner.stream(request)) as events:
+                    async for event in events:
+                        shown = True
+                        yield event
+                return
+            except ModelUnreachable:
+                if shown or lost or self._server is None or time.monotonic() - begun > _LOST_S:
+                    raise
+                lost = True
+
+    async def _connected(self) -> StructuredModel:
+        """Return what speaks to the server as it runs now."""
         running = await self.prepare()
         inner = self._inner
         if inner is None or running != self._running:
@@ -175,9 +197,7 @@ class LocalModel:
             self._inner, self._running = inner, running
             if stale is not None:
                 await stale.close()
-        async with aclosing(inner.stream(request)) as events:
-            async for event in events:
-                yield event
+        return inner
 
     def _speak_to(self, running: Running) -> StructuredModel:
         from .openai import OpenAIModel, Timeouts

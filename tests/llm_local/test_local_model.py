@@ -139,6 +139,19 @@ def test_loops_of_two_threads_may_use_one_model_at_the_same_time_and_close_it_tw
 
 @pytest.mark.local_model
 @pytest.mark.faults
+def test_requests_that_follow_each_other_at_once_are_all_answered(held: LocalServer):
+    """The server closes a connection after a streamed response and does not announce it."""
+
+    async def scene() -> None:
+        async with small({"max_tokens": 8, "temperature": 0.0}) as model:
+            for turn in range(1, 13):
+                assert isinstance((await events_of(model, request("word " * 700, turn=turn)))[-1], Finished)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.local_model
+@pytest.mark.faults
 def test_a_prompt_longer_than_the_context_is_told_as_such(held: LocalServer):
     async def scene() -> None:
         async with small() as model:
@@ -152,7 +165,7 @@ def test_a_prompt_longer_than_the_context_is_told_as_such(held: LocalServer):
 @pytest.mark.local_model
 @pytest.mark.spec
 def test_a_leader_makes_calls_that_keep_to_the_schema_and_name_only_roles_that_exist(held: LocalServer):
-    """Ten tries with fixed seeds: each is a valid call or something said; small models vary, so some must be calls."""
+    """Six tries with fixed seeds: each is a valid call or something said; small models vary, so some must be calls."""
     roles = ["ui-operator", "full-stack-engineer"]
     asked = request("Create one agent that designs a small web page about cats.", tools=[CREATE_SUB_AGENT])
 
@@ -167,7 +180,7 @@ def test_a_leader_makes_calls_that_keep_to_the_schema_and_name_only_roles_that_e
         return last
 
     async def scene() -> list[Finished]:
-        return await asyncio.gather(*(one(seed) for seed in range(10)))
+        return await asyncio.gather(*(one(seed) for seed in range(6)))
 
     answers = asyncio.run(scene())
     calls = [call for answer in answers for call in answer.tool_calls]
