@@ -266,6 +266,7 @@ def _signal(process: subprocess.Popen[bytes], name: str) -> None:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     _signal(process, "SIGKILL")
+    process.kill()  # does nothing to a process that is gone
 
 
 def _close(process: subprocess.Popen[bytes] | None) -> None:
