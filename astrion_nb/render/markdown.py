@@ -228,6 +228,8 @@ def text_content(nodes: Sequence[Node]) -> str:
 
 _LINE = "rgba(128,128,128,.45)"
 _SHADE = "rgba(128,128,128,.14)"
+BARE = "background:none;color:inherit;padding:0"
+"""Style of a ``code`` that shall not look like one; notebooks shade each by themselves."""
 _CELL = f"border:1px solid {_LINE};padding:.25em .6em;text-align:"
 _STYLES = {
     "p": "margin:.45em 0;white-space:pre-line",
@@ -278,7 +280,7 @@ def _element(node: dict[str, Any]) -> str:
         attributes = f' start="{int(node["start"])}"' + attributes
     elif tag == "pre":
         title = f' title="{escape(node["lang"])}"' if "lang" in node else ""
-        return f"<pre{title}{attributes}>" + f"<code>{escape(''.join(node['c']))}</code></pre>"
+        return f"<pre{title}{attributes}>" + f'<code style="{BARE}">{escape("".join(node["c"]))}</code></pre>'
     if tag == "code":
         return f"<code{attributes}>{escape(''.join(node['c']))}</code>"
     return f"<{tag}{attributes}>{to_html(node['c'])}</{tag}>"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from html import escape
 
-from .markdown import Node, text_html, to_html, tree
+from .markdown import BARE, Node, text_html, to_html, tree
 from .outline import Bubble, Call, OpenQuestion, Outline, Part
 from .words import Words
 
@@ -22,7 +22,6 @@ _FOLDED = 700
 _ROOT = "max-width:56em;line-height:1.5;overflow-wrap:anywhere"
 _HEAD = "font-size:.88em;margin:.1em 0"
 _QUIET = "opacity:.75"
-_NAME = "background:none;color:inherit;padding:0"
 _PRE = (
     "margin:.2em 0 .5em;padding:.4em .65em;background:rgba(128,128,128,.12);color:inherit;border-radius:4px;"
     "font-size:.85em;line-height:1.45;white-space:pre-wrap;overflow-wrap:anywhere;max-height:24em;overflow:auto"
@@ -55,15 +54,14 @@ def _call(call: Call, text: Words) -> str:
     about = " · ".join(part for part in (call.short, state) if part)
     out = [
         '<details style="margin:.3em 0;font-size:.92em">',
-        f'<summary style="cursor:pointer"><code style="{_NAME}">{escape(call.name)}</code>'
+        f'<summary style="cursor:pointer"><code style="{BARE}">{escape(call.name)}</code>'
         + (f" {_span(about)}" if about else "")
         + "</summary>",
     ]
     for name, shown in ((text.arguments, call.arguments), (text.result, call.result or "")):
         if shown:
-            out.append(
-                f'<div style="{_HEAD};{_QUIET}">{name}</div><pre style="{_PRE}"><code>{escape(shown)}</code></pre>'
-            )
+            label = f'<div style="{_HEAD};{_QUIET}">{name}</div>'
+            out.append(f'{label}<pre style="{_PRE}"><code style="{BARE}">{escape(shown)}</code></pre>')
     out.append("</details>")
     # An answer is part of what was said, so it does not hide in the fold.
     return "".join(out) + (_bubble(call.reply, text) if call.reply is not None else "")
