@@ -42,6 +42,11 @@ one-line rendering, which IPython asks for by name.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .messages import Usage
+
 
 class AstrionError(Exception):
     """Base of every error that a user of the package can meet.
@@ -172,9 +177,18 @@ class ModelError(AstrionError):
         HTTP status.
     retry_after : float, optional
         Seconds that the endpoint asks to wait.
+
+    Attributes
+    ----------
+    partial : str
+        Text that had come before the failure.
+    usage : Usage or None
+        Tokens that the failed request cost, when the endpoint told.
     """
 
     retryable = False
+    partial: str = ""
+    usage: Usage | None = None
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)

@@ -209,7 +209,14 @@ def _build_openai(config: ModelConfig, roles: RoleIds | None) -> Model:
 def _build_local(config: ModelConfig, roles: RoleIds | None) -> Model:
     from ..llm.local import LocalModel
 
-    return LocalModel(config.key, config.model, context=config.context, body=dict(config.fast))
+    return LocalModel(
+        config.key,
+        config.model,
+        roles=roles,
+        context=config.context,
+        body=dict(config.fast),
+        thinking=dict(config.thinking),
+    )
 
 
 PROVIDERS: Mapping[str, Callable[[ModelConfig, RoleIds | None], Model]] = {OPENAI: _build_openai, "local": _build_local}

@@ -359,8 +359,8 @@ class Assembler:
 
 def with_partial(error: ModelError, text: str, usage: Usage | None = None) -> ModelError:
     """Attach what had come before the failure: ``partial`` text, and ``usage`` for the cost of it."""
-    error.partial = text  # type: ignore[attr-defined]
-    error.usage = usage  # type: ignore[attr-defined]
+    error.partial = text
+    error.usage = usage
     return error
 
 
