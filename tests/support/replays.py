@@ -135,7 +135,7 @@ async def busy_person(made: Rig, dice: random.Random | None = None) -> None:
     await team.admit_human()
     team.begin_run("Look at the pages.")
     team.say("Look at the pages.")
-    if dice is not None:
+    if not team.order.replaying:
         await made.until(lambda state: len(state.agents) > MEMBERS)
     await pause()
     await team.admit_human()
