@@ -90,13 +90,14 @@ def _load(folder: Path, files: Files) -> Loaded:
         by_scope.setdefault(scope(stamped.event), []).append(stamped)
     reader = _Reader(folder, files)
     reader.own(by_scope.pop(None, []))
+    updated_at = reader.state.updated_at
     reader.leader(by_scope.pop(LEADER_ID, []))
     found = reader.agent_folders()
     for number in sorted(found | {number for number in by_scope if number is not None}):
         reader.agent(number, by_scope.get(number, []))
     state = reader.state
     state.seq = max(state.own_seq, *(agent.seq for agent in state.agents.values()))
-    state.updated_at = max(state.updated_at, *(agent.updated_at for agent in state.agents.values()))
+    state.updated_at = max(updated_at, *(agent.updated_at for agent in state.agents.values()))
     _take_ids(state)
     return Loaded(state, journal_size, reader.written, reader.sizes)
 
@@ -134,12 +135,14 @@ class _Reader:
         self.written: dict[int | None, int] = {}
         self.sizes: dict[Path, int] = {}
         self.metadata: dict[str, Any] | None = None
+        self.messages: dict[str, Any] | None = None
         self.call_times: dict[int, dict[str, float]] = {}
 
     def own(self, events: list[Stamped]) -> None:
         """The conversation's own scope; creates the leader."""
         metadata, runtime = self._read(docs.METADATA), self._read(docs.RUNTIME)
         self.metadata = metadata
+        self.messages = self._read(docs.MESSAGES, fast=True)
         if metadata is None and not events:
             raise ConversationNotFound(f"there is no conversation {self.folder.name} in {self.folder.parent}")
         parts: list[Part] = []
@@ -153,7 +156,10 @@ class _Reader:
             held = runtime
             docs.check_version(held.get("schema_version", docs.SCHEMA_VERSION), self.folder / docs.RUNTIME)
             parts.append((self._seq(docs.RUNTIME, held), lambda: self._restore_runtime(held)))
-        self._replay(None, parts, events)
+        if self.messages is None and not any(stamped.event.tag == "conversation_started" for stamped in events):
+            raise ConversationBroken(f"{self.folder / docs.MESSAGES}: missing; put a copy back")
+        # The leader's prompt comes with the first event and is kept in the leader's messages.
+        self._replay(None, parts, events, complete=self.messages is not None)
         if LEADER_ID not in self.state.agents:
             raise ConversationBroken(f"{self.folder / docs.METADATA}: missing, and the journal does not begin it")
         if not self.state.conversation_id:
@@ -161,7 +167,6 @@ class _Reader:
 
     def leader(self, events: list[Stamped]) -> None:
         """The leader's scope: its part of the conversation's metadata, and its messages."""
-        messages = self._read(docs.MESSAGES, fast=True)
         parts: list[Part] = []
         if self.metadata is not None:
             data = self.metadata
@@ -170,7 +175,7 @@ class _Reader:
                 raise ConversationBroken(f"{self.folder / docs.METADATA}: 'leader_state' must be an object")
             seq = self._seq(docs.METADATA, held)
             parts.append((seq, lambda: self._guard(docs.METADATA, self._restore_leader, data, held)))
-        self._add_messages(parts, LEADER_ID, docs.MESSAGES, messages)
+        self._add_messages(parts, LEADER_ID, docs.MESSAGES, self.messages)
         self._replay(LEADER_ID, parts, events)
 
     def agent(self, number: int, events: list[Stamped]) -> None:
@@ -204,13 +209,13 @@ class _Reader:
 
     # ------------------------------------------------------------------ the crash rule
 
-    def _replay(self, of: int | None, parts: list[Part], events: list[Stamped]) -> None:
+    def _replay(self, of: int | None, parts: list[Part], events: list[Stamped], *, complete: bool = True) -> None:
         """Rebuild one scope; two documents make it up, a missing one speaks up to event 0."""
         parts = sorted(parts, key=lambda part: part[0])
         for _, restore in parts:
             restore()
         low = 0
-        if len(parts) == 2:
+        if complete and len(parts) == 2:
             low = self.written[of] = parts[0][0]
         later = [part for part in parts if part[0] > low]
         for stamped in events:
