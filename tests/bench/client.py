@@ -18,6 +18,7 @@ import os
 import resource
 import sys
 import time
+import tracemalloc
 import urllib.request
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,6 +47,9 @@ class Subject(Protocol):
 
     async def close(self) -> None:
         """Release what lives as long as the process."""
+
+    async def at_rest(self, agents: int) -> tuple[int, int]:
+        """Return the bytes that so many agents at rest hold, and those of their messages among them."""
 
 
 class WrongAnswer(RuntimeError):
@@ -148,6 +152,20 @@ def check(cell: Cell, answers: list[str], final: str, server: dict[str, Any]) ->
         raise WrongAnswer(f"{cell}: " + "; ".join(wrong))
 
 
+async def at_rest(under: Subject, url: str, home: Path, few: int, many: int) -> dict[str, Any]:
+    """Return KiB that each further agent at rest holds, its messages left out, and those of its messages."""
+    await under.setup(f"{url}/v1", home)
+    taken = []
+    tracemalloc.start()
+    for agents in (1, few, many):  # the first one fills caches
+        get(f"{url}/set/{Cell(agents, 0, 1)}?delegate={under.delegate}&role=worker")
+        taken.append(await under.at_rest(agents))
+    (held, messages), (held_many, messages_many) = taken[1:]
+    more = (many - few) * 1024
+    written = (messages_many - messages) / more
+    return {"idle_kib": (held_many - held) / more - written, "idle_messages_kib": written}
+
+
 async def run(under: Subject, url: str, home: Path, cells: list[Cell], reps: int) -> dict[str, Any]:
     """Warm up, then do each cell ``reps`` times."""
     out: dict[str, Any] = {}
@@ -170,6 +188,7 @@ def main() -> None:
     parser.add_argument("--url", required=True)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--reps", type=int, default=1)
+    parser.add_argument("--idle", type=int, nargs=2, metavar=("FEW", "MANY"), help="measure agents at rest instead")
     parser.add_argument("--core", type=int, help="the one core to run on")
     arguments = parser.parse_args()
     if arguments.core is not None:
@@ -181,7 +200,10 @@ def main() -> None:
         under = subject(arguments.side)
         under.load()
         out["load_cpu"] = cpu() - cpu_before
-        out |= asyncio.run(run(under, arguments.url, arguments.home, arguments.cells, arguments.reps))
+        if arguments.idle:
+            out |= asyncio.run(at_rest(under, arguments.url, arguments.home, *arguments.idle))
+        else:
+            out |= asyncio.run(run(under, arguments.url, arguments.home, arguments.cells, arguments.reps))
     except Exception as error:
         out["error"] = f"{type(error).__name__}: {error}"
         failed = True

@@ -8,8 +8,8 @@ also resets the statistics::
 ``N … R`` are those of :class:`cells.Cell`. ``delegate`` names the tool of the leader's fan-out (default: the
 first tool offered); ``role`` fills its ``role_id``; ``agent_id`` counts from 1 within a fan-out.
 
-Who asks is read from the tools offered: a request that offers ``echo`` comes from a worker, any other from the
-leader. A worker calls ``echo`` K times, then answers T tokens. The leader calls its delegate N times in ONE
+Who asks is read from the tools offered: a request that offers ``echo`` (or what ``worker`` names) comes from a
+worker, any other from the leader. A worker calls ``echo`` K times, then answers T tokens. The leader calls its delegate N times in ONE
 answer; every later request of it is answered with T tokens. How many of the N answers its requests hold is
 counted (``answers_seen``), whichever way the subject hands them back: as tool results or as messages.
 
@@ -148,6 +148,7 @@ class Server:
         self.cell = Cell(1, 3, 50)
         self.delegate = ""
         self.role = "worker"
+        self.worker = "echo"
         self.stats = Statistics()
         self.call_ids = itertools.count(1)
 
@@ -158,6 +159,7 @@ class Server:
         self.cell = Cell.parse(parts.path)
         self.delegate = query.get("delegate", [""])[0]
         self.role = query.get("role", ["worker"])[0]
+        self.worker = query.get("worker", ["echo"])[0]
         self.stats = Statistics()
 
     def answer(self, request: dict[str, Any]) -> tuple[str, bytes | None]:
@@ -166,7 +168,7 @@ class Server:
         tools = [tool["function"] for tool in request.get("tools") or ()]
         messages = request["messages"]
         turns = sum(message["role"] == "assistant" for message in messages)
-        if any(tool["name"] == "echo" for tool in tools):
+        if any(tool["name"] == self.worker for tool in tools):
             if turns >= cell.k:
                 return "worker_final", None
             kind, calls = "worker_tool", [("echo", f'{{"text":"ping {turns} of a worker"}}')]

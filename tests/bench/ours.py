@@ -7,7 +7,11 @@ person would. :class:`OursViewed` has the live view attached as well. Knows no b
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import sys
+import tracemalloc
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +57,21 @@ def answers(team: Team) -> list[str]:
     return [agent.last_text for agent in team.agents if agent.status == "completed"]
 
 
+def deep_size(value: Any, seen: set[int]) -> int:
+    """Return the bytes of a plain value with all that it holds and ``seen`` does not."""
+    if id(value) in seen or value is None or isinstance(value, (bool, type)):
+        return 0
+    seen.add(id(value))
+    size = sys.getsizeof(value)
+    if isinstance(value, dict):
+        return size + sum(deep_size(part, seen) for item in value.items() for part in item)
+    if isinstance(value, (list, tuple)):
+        return size + sum(deep_size(part, seen) for part in value)
+    if is_dataclass(value):
+        return size + sum(deep_size(getattr(value, part.name), seen) for part in fields(value))
+    return size
+
+
 class Ours:
     """A team per fan-out; nothing outlives it but what the package itself keeps."""
 
@@ -89,6 +108,24 @@ class Ours:
 
     async def close(self) -> None:
         """Leave nothing behind."""
+
+    async def at_rest(self, agents: int) -> tuple[int, int]:
+        """Return the bytes that a team of so many agents at rest holds, and those of its messages among them.
+
+        Few work at a time, so that what connections hold does not grow with the team.
+        """
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        team = make(self.home, max_active_agents=16)
+        await team.run(TASK)
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0] - before
+        seen: set[int] = set()
+        messages = sum(deep_size(agent.messages, seen) for agent in team.state.agents.values())
+        if answers(team) != ["lorem"] * agents:
+            raise RuntimeError(f"{len(answers(team))} of {agents} agents came to rest with their answer")
+        await team.close()
+        return held, messages
 
 
 class OursViewed(Ours):

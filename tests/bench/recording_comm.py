@@ -33,7 +33,7 @@ TRAFFIC = Traffic()
 _session = Session(key=b"bench", username="bench")
 
 
-class RecordingComm(BaseComm):  # type: ignore[misc]  # comm ships no types
+class RecordingComm(BaseComm):
     """The kernel's end of a comm whose messages are packed, counted and dropped."""
 
     def publish_msg(

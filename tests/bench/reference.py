@@ -80,6 +80,10 @@ class Reference:
         """Close the client."""
         await self.client.close()
 
+    async def at_rest(self, agents: int) -> tuple[int, int]:
+        """Not measured: an agent at rest is a few lists."""
+        raise NotImplementedError
+
     async def turn(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> tuple[str, list[Call]]:
         """Make one streamed model call; return its text and its tool calls."""
         stream = await self.client.chat.completions.create(model=MODEL, messages=messages, tools=tools, stream=True)

@@ -101,6 +101,15 @@ def test_a_worker_is_known_by_its_echo_whatever_else_it_is_offered(bench: Bench)
     assert bench.get("/stats")["kinds"] == {"worker_tool": 1, "worker_final": 1}
 
 
+def test_a_worker_may_be_known_by_another_tool(bench: Bench) -> None:
+    cell = Cell(1, 0, 3)
+    bench.get(f"/set/{cell}?delegate=create_sub_agent&worker=ask_master")
+    assert (
+        text(ask(bench, [tool("ask_master", question="string")], [{"role": "user", "content": "work"}])) == cell.answer
+    )
+    assert bench.get("/stats")["kinds"] == {"worker_final": 1}
+
+
 def test_a_request_that_the_script_cannot_answer_is_refused_and_counted(bench: Bench) -> None:
     bench.get("/set/N1K1T1L0R0?delegate=create_sub_agent")
     with pytest.raises(urllib.error.HTTPError, match="400") as refused:
