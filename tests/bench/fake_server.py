@@ -9,9 +9,9 @@ also resets the statistics::
 first tool offered); ``role`` fills its ``role_id``; ``agent_id`` counts from 1 within a fan-out.
 
 Who asks is read from the tools offered: a request that offers ``echo`` (or what ``worker`` names) comes from a
-worker, any other from the leader. A worker calls ``echo`` K times, then answers T tokens. The leader calls its delegate N times in ONE
-answer; every later request of it is answered with T tokens. How many of the N answers its requests hold is
-counted (``answers_seen``), whichever way the subject hands them back: as tool results or as messages.
+worker, any other from the leader. A worker calls ``echo`` K times, then answers T tokens. The leader calls its
+delegate N times in ONE answer; every later request of it is answered with T tokens. How many of the N answers its
+requests hold is counted (``answers_seen``), whichever way they are handed back: as tool results or as messages.
 
 With R = 0 the whole body goes out in one write, still one HTTP chunk per event; with R > 0 each token is its own
 write, on its own timer. GET /stats gives the statistics. Streams only. Knows nothing of the subjects.

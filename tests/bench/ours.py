@@ -129,4 +129,25 @@ class Ours:
 
 
 class OursViewed(Ours):
-    """The same with the live view attached."""
+    """The same with the live view attached, over a comm that packs what it sends and drops it."""
+
+    async def setup(self, base_url: str, home: Path) -> None:
+        """Configure as before, and let widgets talk through recording comms."""
+        import recording_comm
+
+        recording_comm.install()
+        self.traffic = recording_comm.TRAFFIC
+        await super().setup(base_url, home)
+
+    async def fanout(self, cell: Cell) -> tuple[list[str], str]:
+        """Attach a view to the team before it gets its task."""
+        raise NotImplementedError("no view is attached here yet, so there is nothing to measure")
+
+    async def end(self) -> dict[str, Any]:
+        """Add what went to the page."""
+        figures = await super().end()
+        sent = {"view_messages": self.traffic.messages, "view_bytes": self.traffic.size}
+        if not self.traffic.messages:
+            raise RuntimeError("the view sent nothing")
+        self.traffic.messages = self.traffic.size = 0
+        return figures | sent
