@@ -16,19 +16,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..envelope import Envelope, render
 from ..errors import AstrionError, BudgetExceeded, EmptyAnswer, ModelBroken, StorageError
-from ..events import Detail, MessageAppended, PendingMessage, StatusChanged, UsageCounted
+from ..events import Detail, MessageAppended, StatusChanged, UsageCounted
 from ..ids import LEADER_ID
-from ..llm.model import Finished, Model
+from ..llm.model import Model
 from ..messages import Message, ToolCall
 from ..state import AgentState, Question
 from ..tools.registry import Toolbox, ToolContext, error_text, result_text
 from .notes import note
 from .order import StepKind, Timer
 from .request import ask_model
+from .stored import stored_item, stored_response
 
 if TYPE_CHECKING:
     from .team import TeamRuntime
@@ -55,7 +55,7 @@ class Agent:
 
     __slots__ = (
         "_arrived",
-        "_asking_leader",
+        "_began",
         "_notices",
         "_remaining",
         "_started",
@@ -79,12 +79,12 @@ class Agent:
         self.requests_in_run = 0
         self._steps: dict[StepKind, int] | None = None
         self._arrived: asyncio.Event | None = None
-        self._notices: list[int] | None = None
+        self._notices: dict[int, None] | None = None
         self._started: set[str] | None = None
         self._timer: Timer | None = None
         self._timer_from = 0.0
         self._remaining = 0.0
-        self._asking_leader = False
+        self._began = 0
 
     @property
     def id(self) -> int:
@@ -126,6 +126,7 @@ class Agent:
         if self.task is not None:
             return
         self.team.busy(self, resume=resume)
+        self._remaining = self.state.timeout
         if not resume:
             self.team.bus.publish(StatusChanged(self.id, "running"))
         self.task = asyncio.get_running_loop().create_task(self._work(resume), name=f"astrion:{self.name}")
@@ -139,9 +140,12 @@ class Agent:
             while await self._turn():
                 pass
         except asyncio.CancelledError:
-            if self.task is me:  # cancelled by the loop's end and not by halt: nothing may be claimed
-                self._rest()
-            raise
+            if self.task is not me or me is None:
+                raise  # by halt, which has closed the turn
+            if me.cancelling():  # from outside, as when the loop ends: nothing may be claimed
+                self.team.cut_off(self)
+                raise
+            self._fail(AstrionError("internal fault: something that the turn awaited was cancelled"))
         except StorageError as error:
             if self.task is me:
                 self.team.abort(error)
@@ -165,7 +169,7 @@ class Agent:
     async def _turn(self) -> bool:
         """Work until a response without tool calls. Returns whether another turn follows at once."""
         self._notices = None
-        self._asking_leader = False
+        self._began = len(self.state.messages)
         self._remaining = self.state.timeout
         self._start_clock()
         if self.is_leader:
@@ -183,13 +187,13 @@ class Agent:
             finished = await ask_model(self, n)
             text = finished.text
             if finished.tool_calls:
-                self._append_assistant(finished)
+                bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
                 if text.strip() and not self.is_leader and not self.state.background:
                     self.team.report(self, "progress", text)
                 await self._run_calls(finished.tool_calls)
                 continue
             if finished.truncated:
-                self._append_assistant(finished)
+                bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
                 raise ModelBroken("the answer broke off: the stream ended without an end")
             if not text.strip():
                 if finished.usage is not None:
@@ -199,7 +203,7 @@ class Agent:
                 nudged = True
                 self.team.inform(self.id, note("nudge", self.team.language, id=""), wakes=False)
                 continue
-            self._append_assistant(finished)
+            bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
             return self._complete(text)
 
     async def _gather_wakes(self) -> None:
@@ -207,17 +211,25 @@ class Agent:
         order = self.team.order
         if order.replaying:
             return
-        self._arrived = asyncio.Event()
+        self._arrived = arrived = asyncio.Event()
         end = order.monotonic() + LONGEST_WAKE_DELAY
+        until, waking = order.monotonic() + WAKE_DELAY, self._waking()
         while not self._urgent() and not self.team.others_rest(self):
-            left = min(WAKE_DELAY, end - order.monotonic())
+            left = min(until, end) - order.monotonic()
             if left <= 0:
                 break
-            self._arrived.clear()
+            arrived.clear()
+            pair = {asyncio.ensure_future(order.sleep(left)), asyncio.ensure_future(arrived.wait())}
             try:
-                await asyncio.wait_for(self._arrived.wait(), left)
-            except TimeoutError:
-                break
+                await asyncio.wait(pair, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for future in pair:
+                    future.cancel()
+            if self._waking() > waking:
+                until, waking = order.monotonic() + WAKE_DELAY, self._waking()
+
+    def _waking(self) -> int:
+        return sum(1 for item in self.state.pending if item.wakes)
 
     def _urgent(self) -> bool:
         return any(item.kind in ("human", "ask") or item.source == "runtime" for item in self.state.pending)
@@ -239,62 +251,9 @@ class Agent:
         publish, state = self.team.bus.publish, self.state
         for item in tuple(state.pending):
             if item.notice_from is not None:
-                self._notices = [*(self._notices or ()), item.notice_from]
-            publish(MessageAppended(self.id, self._stored(item, first), item.id))
-            first = False
-
-    def _stored(self, item: PendingMessage, first: bool) -> Message:
-        """Return the stored form of a mailbox item (data model §5, §7)."""
-        if item.kind == "human":
-            metadata: dict[str, Any] = {"message_source": "user", "visibility": "chat", "starts_work": True}
-            return Message("user", item.content, self.state.next_message_id("user"), metadata=metadata)
-        content = render(Envelope(item.kind, item.sender, item.id, item.content))
-        begins = not self.is_leader and (
-            item.kind == "task" or (first and item.kind in ("message", "ask") and item.source != "runtime")
-        )
-        metadata = {"message_source": item.source, "visibility": "compact", "starts_work": begins}
-        if item.sender_id is not None:
-            metadata["agent_id"] = item.sender_id
-        metadata["envelope_id"] = item.id
-        if item.status:
-            metadata["status"] = item.status
-        message_id = self.state.next_message_id("auto" if self.is_leader else "user")
-        return Message("user", content, message_id, metadata=metadata)
-
-    def _append_assistant(self, finished: Finished) -> None:
-        metadata: dict[str, Any] = {}
-        if finished.usage is not None:
-            metadata["usage"] = finished.usage.to_json()
-        if finished.reasoning:
-            metadata["reasoning_content"] = finished.reasoning
-        if finished.truncated:
-            metadata["truncated"] = True
-        elif finished.finish == "length":
-            metadata["finish"] = "length"
-        content = finished.text if finished.text or not finished.tool_calls else None
-        message = Message(
-            "assistant",
-            content,
-            self.state.next_message_id("assistant"),
-            self._unique_calls(finished.tool_calls),
-            metadata=metadata,
-        )
-        self.team.bus.publish(MessageAppended(self.id, message))
-
-    def _unique_calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        """Give a call whose id this conversation has used a new one; results must stay paired."""
-        if not calls:
-            return calls
-        used = {call.id for message in self.state.messages for call in message.tool_calls}
-        out: list[ToolCall] = []
-        for call in calls:
-            call_id, number = call.id, 1
-            while call_id in used:
-                number += 1
-                call_id = f"{call.id}_{number}"
-            used.add(call_id)
-            out.append(call if call_id == call.id else ToolCall(call_id, call.name, call.arguments))
-        return tuple(out)
+                self._notices = {**(self._notices or {}), item.notice_from: None}
+            publish(MessageAppended(self.id, stored_item(state, item, begins=first and item.wakes), item.id))
+            first = first and not item.wakes
 
     # -- tool calls ---------------------------------------------------------------------
 
@@ -318,9 +277,9 @@ class Agent:
         try:
             tool = self.tools[call.name]
             arguments = tool.parse(call.arguments)
-        except AstrionError as error:
+        except Exception as error:  # a validator of the user's own may raise anything
             await order.admit(self.name, "tool", n)
-            text = error_text(str(error))
+            text = error_text(_said(error))
         else:
             if tool.side_effects:
                 await bus.durable()
@@ -331,11 +290,15 @@ class Agent:
                 text = result_text(await tool.call(arguments, ToolContext(self.id, call.id, self.team.port)))
             except StorageError:
                 raise
-            except AstrionError as error:
-                text = error_text(str(error))
             except Exception as error:
-                log.info("tool %s failed", call.name, exc_info=True)
-                text = error_text(f"{type(error).__name__}: {error}")
+                if not isinstance(error, AstrionError):
+                    log.info("tool %s failed", call.name, exc_info=True)
+                text = error_text(_said(error))
+            except (asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
+                text = error_text(f"the tool ended itself ({type(error).__name__})")
         await order.admit(self.name, "result", n)
         self._append_result(call, text)
 
@@ -375,22 +338,18 @@ class Agent:
 
     # -- ends ---------------------------------------------------------------------------
 
-    def note_leader_question(self) -> None:
-        """Note that the final text answered the leader (or the person): no report then (decision 15)."""
-        self._asking_leader = True
-
     def _complete(self, text: str) -> bool:
         team = self.team
         if self.is_leader:
             team.leader_ended(text)
         else:
+            asked_by_leader = False  # then the answer is the report (decision 15)
             for question in team.waits.unanswered(self.id):
-                if question.asker <= LEADER_ID:
-                    self._asking_leader = True
+                asked_by_leader = asked_by_leader or question.asker <= LEADER_ID
                 team.waits.answer(self.id, None, question.id, text)
             for sender in self._notices or ():
                 team.reply_to_notice(self, sender, text)
-            if not self._asking_leader:
+            if not asked_by_leader:
                 team.report(self, "completion", text)
         team.bus.publish(StatusChanged(self.id, "completed"))
         self._stop_clock()
@@ -402,9 +361,11 @@ class Agent:
 
     def _fail(self, error: AstrionError) -> None:
         detail: Detail = "stopped" if isinstance(error, BudgetExceeded) else "failed"
-        self._close(detail, str(error), tell=True)
+        self._close(detail, str(error), tell=True, partial=getattr(error, "partial", ""))
 
-    def halt(self, detail: Detail, reason: str = "", *, tell: bool = True) -> asyncio.Task[None] | None:
+    def halt(
+        self, detail: Detail, reason: str = "", *, tell: bool = True, terminate: bool = False
+    ) -> asyncio.Task[None] | None:
         """End the turn from outside, now: close what is open, tell the leader, cancel the task.
 
         Parameters
@@ -413,6 +374,8 @@ class Agent:
         reason : str
         tell : bool
             Whether the leader is told.
+        terminate : bool
+            Whether the agent ends for good, and not only its turn.
 
         Returns
         -------
@@ -422,7 +385,7 @@ class Agent:
         task = self.task
         if task is None:
             return None
-        self._close(detail, reason, tell=tell)
+        self._close(detail, reason, tell=tell, terminate=terminate)
         task.cancel()
         return task
 
@@ -434,10 +397,10 @@ class Agent:
             task.cancel()
         return task
 
-    def _close(self, detail: Detail, reason: str, *, tell: bool) -> None:
+    def _close(self, detail: Detail, reason: str, *, tell: bool, partial: str = "", terminate: bool = False) -> None:
         team, language = self.team, self.team.language
         how = {"stopped": "cancelled", "timed_out": "timed out"}.get(detail, "cancelled")
-        partial = self.state.last_text
+        partial = partial or self._last_text()
         shown = note("partial", language, text=partial) if partial else ""
         team.waits.withdraw(self.id, f"{self.name} was ended")
         self.close_calls(how)
@@ -446,6 +409,8 @@ class Agent:
         team.bus.publish(StatusChanged(self.id, "idle", detail, reason))
         if self.is_leader:
             team.leader_broke(detail, reason)
+        elif terminate:
+            team.terminated(self, tell=tell)
         elif tell:
             text = note(
                 detail or "failed",
@@ -457,12 +422,20 @@ class Agent:
             team.report(self, "message", text, status=detail)
         self._rest()
 
+    def _last_text(self) -> str:
+        """Return the last text of this turn, or an empty string."""
+        for message in reversed(self.state.messages[self._began :]):
+            if message.role == "assistant" and message.content:
+                return message.content
+        return ""
+
     # -- the turn's clock ---------------------------------------------------------------
 
     def _start_clock(self) -> None:
-        if self._remaining > 0 and self._timer is None:
+        if self.state.timeout > 0 and self._timer is None:
             self._timer_from = self.team.order.monotonic()
-            self._timer = self.team.order.at(self.name, self.step("timer"), self._remaining, self._time_out)
+            left = max(0.0, self._remaining)
+            self._timer = self.team.order.at(self.name, self.step("timer"), left, self._time_out)
 
     def _stop_clock(self) -> None:
         if self._timer is not None:
@@ -482,3 +455,8 @@ class Agent:
     def _time_out(self) -> None:
         self._timer = None
         self.halt("timed_out", f"no end after {self.state.timeout:g} seconds")
+
+
+def _said(error: Exception) -> str:
+    """Return what an error says, in one line where it is ours."""
+    return str(error) if isinstance(error, AstrionError) else f"{type(error).__name__}: {error}"

@@ -5,11 +5,16 @@ Pure: reads a state, changes nothing.
 
 from __future__ import annotations
 
+import re
+
 from ..errors import AgentNotFound, TeamError
 from ..ids import HUMAN_ID, LEADER_ID, LEADER_NAME
 from ..state import AgentState, TeamState
 
 _LEADER_WORDS = {"leader", "team leader", LEADER_NAME.lower()}
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+LARGEST_INSTANCE = 999_999
+"""A number is part of a name and of a folder's name; models count from 1."""
 
 
 def find(state: TeamState, reference: int | str) -> tuple[AgentState, str]:
@@ -33,7 +38,7 @@ def find(state: TeamState, reference: int | str) -> tuple[AgentState, str]:
     for agent in state.members():
         if agent.display_name.casefold() == folded:
             return agent, ""
-    if text.isascii() and text.lstrip("-").isdigit():
+    if _NUMBER.fullmatch(text):
         number = int(text)
         if number != LEADER_ID and number in state.agents:
             return state.agents[number], ""
@@ -75,6 +80,8 @@ def numbers(state: TeamState, role_id: str, role_name: str, instance: int | None
         instance = free
     if instance < 1:
         raise TeamError(f"agent_id: {instance} is below 1; the next free number of {role_id} is {free}")
+    if instance > LARGEST_INSTANCE:
+        raise TeamError(f"agent_id: {LARGEST_INSTANCE} is the largest; the next free number of {role_id} is {free}")
     if instance in used or f"{role_name}_{instance}".casefold() in names:
         raise TeamError(f"agent_id: {role_name}_{instance} exists already; the next free number of {role_id} is {free}")
     number = instance

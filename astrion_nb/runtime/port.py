@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..envelope import KINDS, Kind
 from ..errors import AgentTerminated, TeamError
-from ..events import AgentCreated, Source, StatusChanged, Warned
+from ..events import AgentCreated, Source, Warned
 from ..ids import HUMAN_ID, LEADER_ID, abbreviation, display_name
 from ..state import AgentState, Question, summary
 from ..tools.registry import RoleLike
@@ -145,14 +145,16 @@ class Port:
     ) -> dict[str, Any]:
         """Ask and wait; the result carries the Answer envelope (decisions 15, 17, 21)."""
         number, guessed = LEADER_ID, ""
-        if target != LEADER_ID:
+        if tool != "ask_master":
             agent, guessed = self.find(target)
             number = agent.agent_id
-            if number == LEADER_ID and tool == "ask_other_agent":
+            if number == LEADER_ID and caller != LEADER_ID:
                 raise TeamError("ask the leader with ask_master")
         if number == LEADER_ID and self._team.state.leader == "human":
             number = HUMAN_ID
         question = self._team.waits.ask(caller, number, text, question_id, call_id=call_id, tool=tool)
+        if number == LEADER_ID and self._team.leader_is_down and question.status == "open":
+            self._team.waits.pass_to_human(question)
         return _with_note(await self.answer_result(question), guessed, question.id, question_id)
 
     async def answer_result(self, question: Question) -> dict[str, Any]:
@@ -246,13 +248,10 @@ class Port:
             raise TeamError("you cannot terminate yourself; end your turn instead")
         if agent.status != "terminated":
             running = self._team.agent(agent.agent_id)
-            busy = running.task is not None
+            tell = caller == HUMAN_ID
             self._team.waits.give_up(agent.agent_id, f"{agent.display_name} was terminated")
-            if busy:
-                running.halt("stopped", "terminated", tell=False)
-            self._team.bus.publish(StatusChanged(agent.agent_id, "terminated"))
-            if caller == HUMAN_ID:
-                self._team.report(running, "message", note("terminated", self._team.language), status="terminated")
+            if running.halt("stopped", "terminated", tell=tell, terminate=True) is None:
+                self._team.terminated(running, tell=tell)
         return _with_note({"success": True, "agent_id": agent.agent_id, "status": "terminated"}, guessed)
 
 

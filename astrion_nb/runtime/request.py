@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import ModelBroken, ModelError
-from ..events import RequestStarted, TextStreamed
+from ..events import RequestStarted, TextStreamed, UsageCounted
 from ..llm.model import Finished, ModelRequest, ReasoningDelta, TextDelta
-from ..messages import Message
+from ..messages import Message, Usage
 from .limits import Gate, attempts
 
 if TYPE_CHECKING:
@@ -46,18 +46,21 @@ async def ask_model(agent: Agent, n: int) -> Finished:
         agent.arrival,
     )
     gate = team.gate(agent.model.endpoint)
-    tries = 0
+    tries, waste = 0, Usage()
     while True:
         tries += 1
         finished, error, shown = await _try(agent, request, gate, n)
         if error is None:
             break
+        waste = waste + (getattr(error, "usage", None) or Usage())
         wait = attempts(error, tries, shown=shown, jitter=team.jitter)
         if wait is None:
             break
         if wait:
             await team.order.sleep(wait)
     await team.order.admit(agent.name, "response", n)
+    if waste.total:
+        team.bus.publish(UsageCounted(agent.id, waste))
     if error is not None:
         raise error
     assert finished is not None

@@ -232,7 +232,7 @@ class TeamRuntime:
     def begin_run(self, title: str) -> None:
         """Begin to work for the person; a run that goes on is left alone."""
         if self.fatal is not None:
-            raise TeamError(f"this conversation cannot be saved any more ({self.fatal}); open it again")
+            raise TeamError(f"this team cannot go on ({self.fatal}); open its conversation again")
         if self.state.run_status == "running":
             return
         self._leader_down, self._outcome, self._run_error, self._run_text = "", None, "", ""
@@ -251,6 +251,8 @@ class TeamRuntime:
         self._busy -= 1
         if self._busy == 0:
             self.end_run()
+        elif self._busy == 1 and LEADER_ID in self.agents:
+            self.agents[LEADER_ID].arrived()  # it may be waiting for others to report
 
     def others_rest(self, agent: Agent) -> bool:
         """Say whether nobody but this agent works."""
@@ -284,6 +286,30 @@ class TeamRuntime:
             if not future.done():
                 future.set_exception(TeamError(f"the leader's turn {detail}: {reason}"))
         self._leader_waiters.clear()
+        if self._outcome is None:
+            for question in self.state.open_questions():
+                if question.answerer == LEADER_ID:
+                    self.waits.pass_to_human(question)
+
+    @property
+    def leader_is_down(self) -> bool:
+        """Whether the leader has failed or was stopped in this run, and answers nobody."""
+        return bool(self._leader_down)
+
+    def terminated(self, agent: Agent, *, tell: bool) -> None:
+        """An agent has ended for good (decision 22)."""
+        self.bus.publish(StatusChanged(agent.id, "terminated"))
+        if tell:
+            self.report(agent, "message", note("terminated", self.language), status="terminated")
+
+    def cut_off(self, agent: Agent) -> None:
+        """An agent's task was cancelled from outside: as when the team is put away (decision 29)."""
+        self._outcome = self._outcome or "interrupted"
+        self._leader_down = self._leader_down or "interrupted"
+        if agent.state.status == "waiting":
+            agent.detach()
+        else:
+            agent.halt("interrupted", "its task was cancelled")
 
     def check_budget(self, agent: Agent) -> None:
         """Raise :class:`BudgetExceeded` when the agent may make no further request."""
@@ -398,7 +424,7 @@ class TeamRuntime:
         """Put the person's own message into the leader's mailbox; returns its id."""
         if self.state.leader == "human":
             raise TeamError("you are the leader of this team: send to an agent, by name")
-        self._leader_down = ""
+        self._leader_down = self._run_error = ""
         message_id = self.state.ids.free("msg", "user")
         item = PendingMessage(message_id, "human", "human", None, text, self.order.now(), "user", True, True)
         self.deliver(LEADER_ID, item)

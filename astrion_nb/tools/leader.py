@@ -14,6 +14,8 @@ from ..errors import AstrionError, ToolError
 from .registry import AgentRef, Tool, ToolContext, tool
 
 LEADER_TOOLS: list[Tool] = []
+LONGEST_TIMEOUT = 31_536_000
+"""Seconds: a year."""
 
 
 def _leader(name: str, description: str, *, side_effects: bool = False) -> Callable[[Callable[..., Any]], Tool]:
@@ -39,8 +41,8 @@ async def create_sub_agent(
     """Create an agent and start it (decisions 1, 13, 20, 26)."""
     if not task.strip():
         raise ToolError("task: must not be empty")
-    if timeout_seconds < 0:
-        raise ToolError("timeout_seconds: must be 0 (no limit) or more")
+    if not 0 <= timeout_seconds <= LONGEST_TIMEOUT:
+        raise ToolError(f"timeout_seconds: must be from 0 (no limit) to {LONGEST_TIMEOUT}")
     role = context.team.load_role(role_id)
     return context.team.create(
         role,

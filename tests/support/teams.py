@@ -10,7 +10,7 @@ from typing import Any
 from astrion_nb.errors import RoleError
 from astrion_nb.events import ConversationStarted, Stamped
 from astrion_nb.llm.model import Model
-from astrion_nb.runtime.bus import NoJournal
+from astrion_nb.runtime.bus import Journal, NoJournal
 from astrion_nb.runtime.limits import Gate, Limits
 from astrion_nb.runtime.order import Live, Order
 from astrion_nb.runtime.team import Ports, TeamRuntime
@@ -96,6 +96,7 @@ def rig(
     language: str = "en",
     order: Order | None = None,
     prices: Callable[[str, Any], float | None] | None = None,
+    journal: Journal | None = None,
 ) -> Rig:
     """Make a team; call it inside a running loop."""
     models: Mapping[str, Model] = model if isinstance(model, Mapping) else {model.key: model}
@@ -120,7 +121,7 @@ def rig(
         errors: list[Exception]
 
     ports = Ports(
-        journal=NoJournal(),
+        journal=journal or NoJournal(),
         order=order,
         model=lambda key: models[key],
         choose_model=choose,
