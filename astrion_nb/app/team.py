@@ -23,25 +23,25 @@ from ..errors import (
     TeamBusy,
     TeamError,
 )
-from ..events import ConversationStarted, Event, QuestionClosed, RunEnded, Stamped
+from ..events import Event, QuestionClosed, RunEnded, Stamped
 from ..home import Home
 from ..ids import HUMAN_ID, LEADER_ID
 from ..messages import Usage
-from ..prompts import base_prompt
 from ..runtime.limits import Limits
-from ..runtime.order import Live
-from ..runtime.team import Ports, TeamRuntime
-from ..state import Question, TeamState, summary
+from ..runtime.team import TeamRuntime
+from ..state import TeamState, summary
 from ..tools.registry import Tool, tool
 from .config import Config
+from .opening import Opened, Plan, open_team
 from .result import AgentInfo, QuestionInfo, TeamResult, agent_info, question_infos, team_result
-from .wiring import Models, Roles, shared_gate
+from .watching import Watch
+from .wiring import Roles
 
 if TYPE_CHECKING:
     from ..llm.model import Model
     from ..roles import Role
-    from ..store.saving import Conversation
 
+_GONE = "the person does not wait any more"
 REST_BEFORE_SETTLING = 2.0
 """Seconds of rest after which the documents are written (decision 27)."""
 
@@ -85,8 +85,7 @@ class Team:
     --------
     >>> async def main() -> str:
     ...     async with Team(model="openai") as team:
-    ...         result = await team.run("Compare three ways to cache a web page.")
-    ...         return result.text
+    ...         return (await team.run("Compare three ways to cache a web page.")).text
     """
 
     def __init__(
@@ -111,38 +110,34 @@ class Team:
         project_path: str | Path | None = None,
         config: Config | None = None,
     ) -> None:
-        for name, value, allowed in (
-            ("leader", leader, ("model", "human")),
-            ("mode", mode, ("fast", "thinking", "deep")),
-            ("permission", permission, ("ask", "read-only", "auto")),
-        ):
+        leaders, modes, permissions = ("model", "human"), ("fast", "thinking", "deep"), ("ask", "read-only", "auto")
+        checks = (("leader", leader, leaders), ("mode", mode, modes), ("permission", permission, permissions))
+        for name, value, allowed in checks:
             if value not in allowed:
                 raise ConfigError(f"{name} is {value!r}; use one of {', '.join(allowed)}")
         key = model if isinstance(model, str) else None
         flags = {"model": key, "all_models": all_models, "replay": replay, "record": record, "language": language}
         place = home if isinstance(home, Home) or home is None else Home(home)
         self.config = config or Config.load(place, flags=flags)
-        self.title = title
-        self.leader = leader
-        self.mode = mode
         self.permission = permission
-        self.limits = limits or Limits()
-        self.human = human
         self.attended = False
         """Set by whoever attaches a view through which a person can answer."""
-        self._roles = Roles(self.config, roles)
-        self._models = Models(self.config, None if isinstance(model, str) else model, self._roles.ids)
-        self._tools = tuple(item if isinstance(item, Tool) else tool(item) for item in tools)
-        self._conversation_id = conversation
-        self._durability = durability
-        self._project_path = str(Path(project_path or ".").resolve())
-        self._runtime: TeamRuntime | None = None
-        self._conversation: Conversation | None = None
-        self._session: Any = None
-        self._opening: asyncio.Lock | None = None
-        self._log: list[Stamped] = []
-        self._listeners: set[asyncio.Queue[Stamped | None]] = set()
-        self._views: list[Callable[[Stamped], None]] = []
+        self._plan = Plan(
+            config=self.config,
+            roles=Roles(self.config, roles),
+            model=None if isinstance(model, str) else model,
+            title=title,
+            leader=leader,
+            mode=mode,
+            conversation=conversation,
+            durability=durability,
+            tools=tuple(item if isinstance(item, Tool) else tool(item) for item in tools),
+            limits=limits or Limits(),
+            project_path=str(Path(project_path or ".").resolve()),
+            human=human,
+        )
+        self._watch = Watch()
+        self._opened: Opened | None = None
         self._settling: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered: list[str] = []
@@ -169,77 +164,9 @@ class Team:
         """
         if self._closed:
             raise TeamError("this team is closed; make another, or go on with %%team --continue")
-        if self._runtime is not None:
-            return self._runtime
-        if self._opening is None:
-            self._opening = asyncio.Lock()
-        async with self._opening:
-            if self._runtime is None:
-                self._runtime = await self._open()
-        return self._runtime
-
-    async def _open(self) -> TeamRuntime:
-        from ..store.conversations import ConversationStore
-        from ..tools.leader import LEADER_TOOLS
-        from ..tools.member import MEMBER_TOOLS
-        from .cassettes import attach
-
-        self._session = attach(self.config, self._models)
-        order = self._session.order if self._session is not None else Live()
-        language = self._session.language if self._session is not None else None
-        self._roles.prepare()
-        if self.leader == "human" and self._conversation_id is None and not self._roles.chosen:
-            raise ConfigError("a person leads: say which roles to create, with --roles a,b or Team(roles=[…])")
-        store = ConversationStore(self.config.home, durability=self._durability, clock=order.now)
-        fresh = self._conversation_id is None
-        if fresh:
-            key = self._models.default_key()
-            self._models.get(key)
-            conversation = store.create()
-        else:
-            assert self._conversation_id is not None
-            conversation = store.open(self._conversation_id)
-        self._conversation = conversation
-        state = conversation.state
-        words = state.language if not fresh else language or self.config.language
-        ports = Ports(
-            journal=conversation,
-            order=order,
-            model=self._models.get,
-            choose_model=self._models.choose,
-            cost=self._models.cost,
-            load_role=self._roles.load,
-            list_roles=self._roles.list,
-            gate=shared_gate,
-            member_prompt=base_prompt("member", "zh" if words == "zh" else "en").text,
-            home=self.config.home,
-            human_can_act=self._human_can_act,
-        )
-        runtime = TeamRuntime(
-            state,
-            ports,
-            leader_tools=(*LEADER_TOOLS, *self._tools),
-            member_tools=(*MEMBER_TOOLS, *self._tools),
-            limits=self.limits,
-        )
-        runtime.bus.subscribe(self._observe)
-        if fresh:
-            system = base_prompt("leader", "zh" if words == "zh" else "en").text
-            runtime.bus.publish(
-                ConversationStarted(
-                    conversation.id,
-                    self.title or "",
-                    self._project_path,
-                    key,
-                    self.mode,
-                    self.leader,
-                    words,
-                    system,
-                )
-            )
-        else:
-            runtime.restore()
-        return runtime
+        if self._opened is None:
+            self._opened = open_team(self._plan, self._observe, lambda: self.attended or self._watch.listened)
+        return self._opened.runtime
 
     async def close(self) -> None:
         """Put the team away: running agents are interrupted, waiting ones wait on, files are at rest.
@@ -251,35 +178,25 @@ class Team:
         self._closed = True
         if self._settling is not None:
             self._settling.cancel()
-        runtime, conversation = self._runtime, self._conversation
+        opened = self._opened
         try:
-            if runtime is not None:
-                await _ended(runtime.shut())
-            for task in tuple(self._tasks):
-                await asyncio.wait({task})
-            if conversation is not None:
-                await conversation.close()
+            if opened is not None:
+                await _ended(opened.runtime.shut())
+                for task in tuple(self._tasks):
+                    await asyncio.wait({task})
+                await opened.conversation.close()
         finally:
-            for queue in tuple(self._listeners):
-                queue.put_nowait(None)
-            await self._models.close()
-            if self._session is not None:
-                self._session.close()
-
-    def _human_can_act(self) -> bool:
-        if self.human is not None:
-            return self.human
-        return self.attended or bool(self._listeners)
+            self._watch.close()
+            if opened is not None:
+                await opened.models.close()
+                opened.session.close()
 
     def _observe(self, stamped: Stamped) -> None:
         event = stamped.event
-        if stamped.t:
-            self._log.append(stamped)
-        for queue in self._listeners:
-            queue.put_nowait(stamped)
-        for view in self._views:
-            view(stamped)
+        self._watch.tell(stamped)
         if isinstance(event, RunEnded):
+            if self._opened is not None:
+                self._opened.session.save()
             self._settle_soon()
         elif isinstance(event, QuestionClosed) and "no person can act" in event.reason:
             self._unanswered.append(f"{event.question_id}: {self.state.questions[event.question_id].content}")
@@ -287,23 +204,20 @@ class Team:
     def _settle_soon(self) -> None:
         if self._settling is not None:
             self._settling.cancel()
-        loop = asyncio.get_running_loop()
-        self._settling = loop.call_later(REST_BEFORE_SETTLING, self._settle)
+        self._settling = asyncio.get_running_loop().call_later(REST_BEFORE_SETTLING, self._settle)
 
     def _settle(self) -> None:
-        runtime, conversation = self._runtime, self._conversation
-        if runtime is None or conversation is None or runtime.running or self._closed:
-            return
-        task = asyncio.get_running_loop().create_task(self._write_documents(conversation))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        opened = self._opened
+        if opened is not None and not opened.runtime.running and not self._closed:
+            task = asyncio.get_running_loop().create_task(self._write_documents(opened))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _write_documents(self, conversation: Conversation) -> None:
+    async def _write_documents(self, opened: Opened) -> None:
         try:
-            await conversation.settle()
+            await opened.conversation.settle()
         except StorageError as error:
-            assert self._runtime is not None
-            self._runtime.fatal = self._runtime.fatal or error
+            opened.runtime.fatal = opened.runtime.fatal or error
 
     # -- working ------------------------------------------------------------------------
 
@@ -322,10 +236,10 @@ class Team:
         if runtime.state.run_status == "running":
             raise TeamBusy("the team is at work: write to it with %send leader …, or end it with %astrion stop")
         self._unanswered.clear()
-        runtime.begin_run("" if self.title else summary(text))
+        runtime.begin_run("" if self._plan.title else summary(text))
         if self.leader == "human":
-            for role_id in self._roles.chosen:
-                runtime.port.create(self._roles.load(role_id), None, text, source="user")
+            for role_id in self._plan.roles.chosen:
+                runtime.port.create(self._plan.roles.load(role_id), None, text, source="user")
         else:
             runtime.say(text)
         await runtime.bus.durable()
@@ -356,8 +270,8 @@ class Team:
         try:
             return await self.wait(timeout=timeout)
         except asyncio.CancelledError:
-            if self._runtime is not None:
-                await _ended(self._runtime.stop_all("stopped", "the caller was cancelled"))
+            if self._opened is not None:
+                await _ended(self._opened.runtime.stop_all("stopped", "the caller was cancelled"))
             raise
 
     async def wait(self, *, timeout: float | None = None) -> TeamResult:
@@ -410,19 +324,16 @@ class Team:
                 await runtime.bus.durable()
                 question = await runtime.waits.answered(question.id)
         except TimeoutError:
-            await self._withdraw(runtime, question)
+            await runtime.admit_human()
+            runtime.waits.close(question, _GONE)
             raise QuestionError(f"{agent.display_name} gave no answer within {timeout:g} seconds") from None
         except asyncio.CancelledError:
-            runtime.waits.close(question, "the person does not wait any more")
+            runtime.waits.close(question, _GONE)
             raise
         if question.status == "answered":
             await runtime.bus.durable()
             return question.answer
         raise QuestionError(f"no answer from {agent.display_name}: {question.reason}")
-
-    async def _withdraw(self, runtime: TeamRuntime, question: Question) -> None:
-        await runtime.admit_human()
-        runtime.waits.close(question, "the person does not wait any more")
 
     async def _ask_leader(self, runtime: TeamRuntime, text: str, timeout: float | None) -> str:
         if self.leader == "human":
@@ -464,7 +375,7 @@ class Team:
         try:
             return str(runtime.port.send(HUMAN_ID, target, text)["message_id"])
         except AgentNotFound:
-            role = self._roles.match(str(target)) if self.leader == "human" else None
+            role = self._plan.roles.match(str(target)) if self.leader == "human" else None
             if role is None:
                 raise
         runtime.begin_run(summary(text))
@@ -489,12 +400,12 @@ class Team:
         runtime = await self.open()
         await runtime.admit_human()
         if agent is None or _is_leader(agent):
-            tasks = runtime.stop_all("stopped", reason)
+            tasks: list[asyncio.Task[None] | None] = [*runtime.stop_all("stopped", reason)]
         else:
             found, _ = runtime.port.find(agent)
             task = runtime.agent(found.agent_id).task
             runtime.port.stop_agent(HUMAN_ID, agent, reason)
-            tasks = [task] if task is not None else []
+            tasks = [task]
         await _ended(tasks)
         await runtime.bus.durable()
 
@@ -505,7 +416,7 @@ class Team:
         found, _ = runtime.port.find(agent)
         task = runtime.agent(found.agent_id).task if found.agent_id != LEADER_ID else None
         runtime.port.terminate(HUMAN_ID, agent)
-        await _ended([task] if task is not None else [])
+        await _ended([task])
         await runtime.bus.durable()
 
     async def retry(self) -> tuple[str, ...]:
@@ -523,34 +434,32 @@ class Team:
 
         Ends when the team is closed.
         """
-        queue: asyncio.Queue[Stamped | None] = asyncio.Queue()
-        for stamped in self._log:
-            if stamped.seq > since:
-                queue.put_nowait(stamped)
-        self._listeners.add(queue)
-        try:
-            while not (self._closed and queue.empty()):
-                stamped_or_end = await queue.get()
-                if stamped_or_end is None:
-                    return
-                yield stamped_or_end.event
-        finally:
-            self._listeners.discard(queue)
+        async for event in self._watch.events(since):
+            yield event
 
     def watch(self, view: Callable[[Stamped], None]) -> Callable[[], None]:
         """Call ``view`` with every event, on the team's loop; returns what ends it."""
-        self._views.append(view)
-        return lambda: self._views.remove(view) if view in self._views else None
+        return self._watch.add(view)
+
+    @property
+    def leader(self) -> str:
+        """``model``, or ``human`` where a person leads."""
+        return self.state.leader if self._opened is not None else self._plan.leader
+
+    @property
+    def origin(self) -> str:
+        """``live`` or ``replayed``."""
+        return self._opened.session.origin if self._opened is not None else "live"
 
     @property
     def state(self) -> TeamState:
         """The conversation's state; read only, on the team's loop."""
-        return self._runtime.state if self._runtime is not None else TeamState()
+        return self._opened.runtime.state if self._opened is not None else TeamState()
 
     @property
     def conversation_id(self) -> str:
         """Id of the conversation, empty before it is opened."""
-        return self._conversation.id if self._conversation is not None else self._conversation_id or ""
+        return self._opened.conversation.id if self._opened is not None else self._plan.conversation or ""
 
     @property
     def running(self) -> bool:
@@ -575,7 +484,7 @@ class Team:
     @property
     def cost(self) -> float | None:
         """What the conversation has cost, or ``None`` where a price is missing."""
-        return self._runtime.cost() if self._runtime is not None else None
+        return self._opened.runtime.cost() if self._opened is not None else None
 
     @property
     def transcript(self) -> str:
@@ -589,7 +498,8 @@ def _is_leader(target: int | str) -> bool:
     return str(target).strip().strip("\"'").casefold() in ("leader", "team leader")
 
 
-async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _ended(tasks: Sequence[asyncio.Task[None] | None]) -> None:
     """Wait until cancelled turns are over, whatever they end with."""
-    if tasks:
-        await asyncio.wait(set(tasks))
+    left = {task for task in tasks if task is not None}
+    if left:
+        await asyncio.wait(left)

@@ -14,6 +14,7 @@ from .. import roles as role_files
 from ..errors import RoleError
 from ..runtime.limits import Gate
 from ..runtime.order import Live
+from .cassettes import LiveSession
 from .config import Config, build_model
 
 if TYPE_CHECKING:
@@ -38,18 +39,18 @@ class Models:
     config : Config
     given : Model or None
         A model object instead of a configured key.
-    wrap : callable or None
-        Puts a recorder or a player around a model.
     role_ids : callable
         The roles that may be named, for structured calls.
+    session : LiveSession
+        Puts a recorder or a player around a model.
     """
 
-    def __init__(self, config: Config, given: Model | None, role_ids: Any) -> None:
+    def __init__(self, config: Config, given: Model | None, role_ids: Any, session: LiveSession) -> None:
         self._config = config
         self._given = given
         self._role_ids = role_ids
         self._made: dict[str, Model] = {}
-        self.wrap: Any = None
+        self._session = session
 
     def default_key(self) -> str:
         """Return the key of a new conversation's model.
@@ -59,7 +60,10 @@ class Models:
         NoModelError
             None is configured; the message names the ways on.
         """
-        return self._given.key if self._given is not None else self._config.conversation_key()
+        if self._session.order.replaying:
+            return str(self._session.fact("model_key", self._given.key if self._given else "replayed"))
+        key = self._given.key if self._given is not None else self._config.conversation_key()
+        return str(self._session.fact("model_key", key))
 
     def get(self, key: str) -> Model:
         """Return the model of a key.
@@ -71,17 +75,13 @@ class Models:
         """
         found = self._made.get(key)
         if found is None:
-            if self.wrap is not None and self.wrap.replaces:
-                found = self.wrap(key, None)
-            else:
-                if self._given is not None and key == self._given.key:
-                    found = self._given
-                else:
-                    found = build_model(self._config.get(key), roles=self._role_ids)
-                if self.wrap is not None:
-                    found = self.wrap(key, found)
-            self._made[key] = found
+            found = self._made[key] = self._session.model(key, self._make)
         return found
+
+    def _make(self, key: str) -> Model:
+        if self._given is not None and key == self._given.key:
+            return self._given
+        return build_model(self._config.get(key), roles=self._role_ids)
 
     def choose(self, asked: str | None, role_model: str | None, conversation: str) -> tuple[str, str]:
         """Return the key of an agent's model, and a warning or an empty string (decision 26)."""

@@ -1,0 +1,133 @@
+"""Opens a team: conversation, models, order and runtime, from a plan.
+
+Everything that a team is made of is put together here, once; what it is asked to do afterwards is
+:mod:`~astrion_nb.app.team`'s matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import ConfigError
+from ..events import ConversationStarted, Stamped
+from ..prompts import base_prompt
+from ..runtime.limits import Limits
+from ..runtime.team import Ports, TeamRuntime
+from ..tools.registry import Tool
+from .cassettes import LiveSession, attach
+from .config import Config
+from .wiring import Models, Roles, shared_gate
+
+if TYPE_CHECKING:
+    from ..llm.model import Model
+    from ..store.saving import Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a team is to be; the parameters of :class:`~astrion_nb.app.team.Team`, checked."""
+
+    config: Config
+    roles: Roles
+    model: Model | None
+    title: str | None
+    leader: Literal["model", "human"]
+    mode: str
+    conversation: str | None
+    durability: Literal["sync", "relaxed"]
+    tools: tuple[Tool, ...]
+    limits: Limits
+    project_path: str
+    human: bool | None
+
+
+@dataclass(slots=True)
+class Opened:
+    """An open team."""
+
+    runtime: TeamRuntime
+    conversation: Conversation
+    models: Models
+    session: LiveSession
+
+
+def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable[[], bool]) -> Opened:
+    """Open the team that a plan describes. Call it on the loop that the team is to live on.
+
+    Parameters
+    ----------
+    plan : Plan
+    observe : callable
+        Called with every event.
+    attended : callable
+        Whether somebody looks who could answer a question.
+
+    Raises
+    ------
+    ConfigError, NoModelError, RoleError
+        What was asked for cannot be had.
+    ConversationNotFound, ConversationLocked, ConversationBroken, StorageError
+        The conversation cannot be used or made.
+    """
+    from ..store.conversations import ConversationStore
+    from ..tools.leader import LEADER_TOOLS
+    from ..tools.member import MEMBER_TOOLS
+
+    config, roles = plan.config, plan.roles
+    session = attach(config)
+    models = Models(config, plan.model, roles.ids, session)
+    order = session.order
+    roles.prepare()
+    fresh = plan.conversation is None
+    if fresh and plan.leader == "human" and not roles.chosen:
+        raise ConfigError("a person leads: say which roles to create, with --roles a,b or Team(roles=[…])")
+    key = ""
+    if fresh:
+        key = models.default_key()
+        models.get(key)
+    store = ConversationStore(config.home, durability=plan.durability, clock=order.now)
+    conversation = store.create() if plan.conversation is None else store.open(plan.conversation)
+    language: Literal["zh", "en"] = "zh" if config.language == "zh" else "en"
+    language = session.fact("language", language if fresh else conversation.state.language)
+    replayed_human = session.fact("human", None) if order.replaying else None
+
+    def human_can_act() -> bool:
+        if replayed_human is not None:
+            return bool(replayed_human)
+        return bool(session.fact("human", attended() if plan.human is None else plan.human))
+
+    ports = Ports(
+        journal=conversation,
+        order=order,
+        model=models.get,
+        choose_model=session.choose(models.choose),
+        cost=models.cost,
+        load_role=roles.load,
+        list_roles=roles.list,
+        gate=shared_gate,
+        member_prompt=base_prompt("member", language).text,
+        home=config.home,
+        human_can_act=human_can_act,
+    )
+    tools = session.tools(plan.tools)
+    runtime = TeamRuntime(
+        conversation.state,
+        ports,
+        leader_tools=(*LEADER_TOOLS, *tools),
+        member_tools=(*MEMBER_TOOLS, *tools),
+        limits=plan.limits,
+    )
+    session.watch(runtime)
+    runtime.bus.subscribe(observe)
+    if fresh:
+        system = base_prompt("leader", language).text
+        runtime.bus.publish(
+            ConversationStarted(
+                conversation.id, plan.title or "", plan.project_path, key, plan.mode, plan.leader, language, system
+            )
+        )
+    else:
+        runtime.restore()
+    return Opened(runtime, conversation, models, session)

@@ -1,0 +1,215 @@
+"""The lines of magics: typed arguments, leading flags, the rest verbatim.
+
+A magic's arguments are a dataclass; each field made by :func:`flag` is a flag. Flags stand first,
+``--name value``, ``--name=value`` or ``--name`` for switches; values may be quoted. Everything after
+them is the caller's text and is not touched: apostrophes, braces, dollars and question marks stay.
+``--help`` is generated from the same fields. Knows no shell and no team.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from ..errors import ConfigError
+
+A = TypeVar("A")
+_TOKEN = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|(\S+))""")
+
+
+class Help(Exception):
+    """``--help`` was asked for; carries the text."""
+
+
+def flag(default: Any = None, help: str = "", *, value: str = "", choices: tuple[str, ...] = ()) -> Any:
+    """Make a dataclass field a flag.
+
+    Parameters
+    ----------
+    default : object
+        ``None``, ``False`` for a switch.
+    help : str
+        One line.
+    value : str
+        What the help calls the value; empty for a switch.
+    choices : tuple of str
+        Allowed values.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "value": value, "choices": choices})
+
+
+@dataclass(frozen=True)
+class _Spec:
+    name: str
+    kind: Any
+    help: str
+    value: str
+    choices: tuple[str, ...]
+
+    @property
+    def option(self) -> str:
+        return "--" + self.name.rstrip("_").replace("_", "-")
+
+
+def specs(cls: type[Any]) -> list[_Spec]:
+    """Return the flags of an arguments class."""
+    hints = get_type_hints(cls)
+    out = []
+    for item in dataclasses.fields(cls):
+        if "help" in item.metadata:
+            meta = item.metadata
+            out.append(_Spec(item.name, _plain(hints[item.name]), meta["help"], meta["value"], meta["choices"]))
+    return out
+
+
+def options(cls: type[Any]) -> list[str]:
+    """Return the flags as they are written, ``--no-…`` forms included."""
+    out = []
+    for spec in specs(cls):
+        out.append(spec.option)
+        if spec.kind is bool and not spec.value and _negatable(spec):
+            out.append("--no-" + spec.option[2:])
+    return [*out, "--help"]
+
+
+def _negatable(spec: _Spec) -> bool:
+    return "(--no-" in spec.help
+
+
+def _plain(hint: Any) -> Any:
+    """Return the type behind ``T | None``."""
+    if get_origin(hint) is not None:
+        inner = [item for item in get_args(hint) if item is not type(None)]
+        if get_origin(hint) not in (list, tuple) and len(inner) == 1:
+            return inner[0]
+    return hint
+
+
+def parse(cls: type[A], line: str, *, magic: str) -> tuple[A, str]:
+    """Read the flags of a line.
+
+    Parameters
+    ----------
+    cls : type
+        A dataclass whose flags were made by :func:`flag`.
+    line : str
+    magic : str
+        For messages, such as ``%%team``.
+
+    Returns
+    -------
+    tuple
+        The arguments, and the rest of the line as it stands.
+
+    Raises
+    ------
+    Help
+        ``--help`` stands among the flags.
+    ConfigError
+        An unknown flag, a missing or a wrong value; the flag is named.
+    """
+    known = {spec.option: spec for spec in specs(cls)}
+    values: dict[str, Any] = {}
+    rest = line.lstrip(" \t")
+    while rest.startswith("--"):
+        word = re.match(r"--[^\s=]*", rest)
+        assert word is not None
+        name, rest = word.group(), rest[word.end() :]
+        if name == "--help":
+            raise Help(usage(cls, magic))
+        if name == "--":
+            rest = rest.lstrip(" \t")
+            break
+        spec, negative = known.get(name), False
+        if spec is None and name.startswith("--no-"):
+            spec, negative = known.get("--" + name[5:]), True
+        if spec is None or (negative and not _negatable(spec)):
+            close = difflib.get_close_matches(name, options(cls), 1)
+            hint = f"; did you mean {close[0]}?" if close else f"; {magic} --help lists the flags"
+            raise ConfigError(f"{magic}: there is no flag {name}{hint}")
+        if spec.kind is bool:
+            if rest.startswith("="):
+                raise ConfigError(f"{magic}: {name} takes no value")
+            values[spec.name] = not negative
+        else:
+            text, rest = _value(rest, magic, spec, cls)
+            values[spec.name] = text
+        rest = rest.lstrip(" \t")
+    return cls(**values), rest
+
+
+def _value(rest: str, magic: str, spec: _Spec, cls: type[Any]) -> tuple[Any, str]:
+    if rest.startswith("="):
+        rest = rest[1:]
+    found = _TOKEN.match(rest)
+    default = next(item.metadata.get("optional") for item in dataclasses.fields(cls) if item.name == spec.name)
+    quoted = found is not None and found.group(3) is None
+    if found is None or (found.group(3) or "").startswith("--"):
+        if default is not None:
+            return default, rest
+        raise ConfigError(f"{magic}: {spec.option} needs a value: {spec.option} {spec.value or 'VALUE'}")
+    text = next(group for group in found.groups() if group is not None)
+    rest = rest[found.end() :]
+    if spec.choices and text not in spec.choices:
+        raise ConfigError(f"{magic}: {spec.option} is {text!r}; use one of {', '.join(spec.choices)}")
+    if spec.kind in (int, float):
+        try:
+            number = spec.kind(text)
+        except ValueError:
+            raise ConfigError(f"{magic}: {spec.option} is {text!r}; it must be a number") from None
+        return number, rest
+    if get_origin(spec.kind) in (list, tuple):
+        return tuple(part.strip() for part in text.split(",") if part.strip()), rest
+    if not text and not quoted:
+        raise ConfigError(f"{magic}: {spec.option} is empty")
+    return text, rest
+
+
+def usage(cls: type[Any], magic: str) -> str:
+    """Return the help of a magic, from its arguments class."""
+    doc = (cls.__doc__ or "").strip().splitlines()
+    lines = [line[4:] if line.startswith("    ") else line for line in doc]
+    head = f"{magic} — {lines[0]}" if lines else magic
+    out = [head, *lines[1:]]
+    rows = []
+    for spec in specs(cls):
+        name = spec.option + (f" {spec.value}" if spec.value else "")
+        choice = f" ({' | '.join(spec.choices)})" if spec.choices else ""
+        rows.append((name, spec.help + choice))
+    rows.append(("--help", "show this"))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join([*out, "", *(f"  {name:<{width}}  {text}" for name, text in rows)])
+
+
+def target(text: str, names: list[str]) -> tuple[str, str]:
+    """Split ``TARGET text``: a quoted name, the longest known name, or the first word.
+
+    Parameters
+    ----------
+    text : str
+    names : list of str
+        Display names that are known now.
+
+    Returns
+    -------
+    tuple of str
+        Target (may be empty) and the rest, verbatim but for the blank between.
+    """
+    stripped = text.lstrip()
+    for opening, closing in (('"', '"'), ("'", "'"), ("“", "”")):
+        if stripped.startswith(opening):
+            end = stripped.find(closing, 1)
+            if end > 0:
+                return stripped[1:end], stripped[end + 1 :].lstrip(" \t")
+    folded = stripped.casefold()
+    for name in sorted({*names, "Team Leader", "leader"}, key=len, reverse=True):
+        key = name.casefold()
+        if folded.startswith(key) and (len(stripped) == len(name) or stripped[len(name)].isspace()):
+            return stripped[: len(name)], stripped[len(name) :].lstrip(" \t").removeprefix("\n")
+    head = re.match(r"\S+", stripped)
+    if head is None:
+        return "", ""
+    return head.group(), stripped[head.end() :].lstrip(" \t").removeprefix("\n")
