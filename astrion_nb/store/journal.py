@@ -93,6 +93,7 @@ class Journal:
         self._inbox: deque[tuple[int, bytes] | Job] = deque()
         self._waiters: deque[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
         self._due: dict[Path, tuple[int, Callable[[], Iterable[bytes]]]] = {}
+        self._armed = False
         self._kicks: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._kicked = False
         self._thread: threading.Thread | None = None
@@ -187,9 +188,9 @@ class Journal:
         make : callable
             Called on the thread; returns the bytes. Must not look at anything that changes.
         """
-        first = not self._due
         self._due[path] = (seq, make)
-        if first:
+        if not self._armed:
+            self._armed = True
             self._kick()
 
     def submit(
@@ -406,8 +407,11 @@ class Journal:
 
     def _write_due(self) -> bool:
         """Replace the small documents that have changed; never ahead of the journal."""
+        self._armed = False  # before looking: what comes later wakes the thread again
         while self._due:
             path, (seq, make) = self._due.popitem()
+            if seq <= self._written.get(path, 0):
+                continue  # settled meanwhile
             self._absorb()
             self._release()
             written = False
