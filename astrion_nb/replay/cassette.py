@@ -54,7 +54,10 @@ class Step(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The turn of an agent was ended during the step before: ``stopped``, ``timed_out`` or ``failed``."""
+    """The turn of an agent was ended during the step before: ``stopped``, ``timed_out`` or ``failed``.
+
+    ``interrupted`` came from no step: the team was put away.
+    """
 
     actor: str
     how: str
@@ -70,12 +73,13 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class Failure:
-    """How a response failed: the error's class by name, its message, what the endpoint said."""
+    """How a response failed: the error's class by name, its message, what came with it."""
 
     kind: str
     message: str
     status: int | None = None
     retry_after: float | None = None
+    partial: str | None = None
 
 
 @dataclass(slots=True)
@@ -247,10 +251,9 @@ def _response_to(item: Response) -> dict[str, Any]:
     if item.failure is not None:
         failure = item.failure
         out["error"] = {"class": failure.kind, "message": failure.message}
-        if failure.status is not None:
-            out["error"]["status"] = failure.status
-        if failure.retry_after is not None:
-            out["error"]["retry_after"] = failure.retry_after
+        for name in ("status", "retry_after", "partial"):
+            if getattr(failure, name) is not None:
+                out["error"][name] = getattr(failure, name)
     elif item.finish:
         out["end"] = item.end
         out["finish"] = item.finish
@@ -285,7 +288,9 @@ def _response_from(data: Mapping[str, Any]) -> Response:
         data.get("truncated", False),
         None
         if error is None
-        else Failure(error["class"], error["message"], error.get("status"), error.get("retry_after")),
+        else Failure(
+            error["class"], error["message"], error.get("status"), error.get("retry_after"), error.get("partial")
+        ),
     )
 
 

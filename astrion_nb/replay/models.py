@@ -136,7 +136,8 @@ def _error(failure: Failure, response: Response, final: bool) -> AstrionError:
     if not issubclass(kind, ModelError):
         return kind(failure.message)
     error = kind(failure.message, status=failure.status, retry_after=failure.retry_after)
-    error.partial = "".join(chunk.text for chunk in response.stream if not chunk.reasoning)  # type: ignore[attr-defined]
+    if failure.partial is not None:
+        error.partial = failure.partial  # type: ignore[attr-defined]
     error.usage = response.usage  # type: ignore[attr-defined]
     if final:
         error.retryable = False  # the recording tried no further

@@ -81,7 +81,8 @@ class Player:
         for row in tape.order:
             place = len(self._steps)
             if isinstance(row, Ended):
-                self._ends.setdefault(row.actor, []).append(place)
+                # What is ended by a step is ended when that step has come; being put away is no step.
+                self._ends.setdefault(row.actor, []).append(place + (row.how == "interrupted"))
                 continue
             self._places[row[:3]] = place
             if row.kind == "request":

@@ -30,7 +30,7 @@ TIMELESS_START = 1_767_225_600_000
 """Where the clock of a recording without timings starts (the first second of 2026, UTC)."""
 
 AnyTool = TypeVar("AnyTool")
-_ENDED = ("stopped", "timed_out", "failed")
+_ENDED = ("stopped", "timed_out", "failed", "interrupted")
 
 
 class Announces(Protocol):
@@ -192,7 +192,9 @@ class Recorder:
         """Note that a request failed."""
         message = self._scrubber.error(str(error))
         if isinstance(error, ModelError):
-            response.failure = Failure(type(error).__name__, message, error.status, error.retry_after)
+            partial = getattr(error, "partial", None)
+            partial = None if partial is None else self._scrubber.text(partial)
+            response.failure = Failure(type(error).__name__, message, error.status, error.retry_after, partial)
             response.usage = getattr(error, "usage", None)
         else:
             response.failure = Failure(type(error).__name__, message)

@@ -19,7 +19,7 @@ from astrion_nb.messages import Message
 from astrion_nb.replay.cassette import Cassette
 from astrion_nb.replay.player import Player
 from astrion_nb.replay.recorder import Recorder
-from astrion_nb.runtime.order import Live, StepKind
+from astrion_nb.runtime.order import Order, StepKind
 
 from .teams import BOUND, Rig, rig
 
@@ -182,10 +182,15 @@ def load(data: bytes) -> Cassette:
 
 
 async def record(
-    model: Model | Mapping[str, Model], act: Callable[[Rig], Awaitable[Any]], *, timings: bool = True, **options: Any
+    model: Model | Mapping[str, Model],
+    act: Callable[[Rig], Awaitable[Any]],
+    *,
+    timings: bool = True,
+    inner: Order | None = None,
+    **options: Any,
 ) -> Recorded:
     """Run a team on a model while it is recorded."""
-    recorder = Recorder({"language": "en"}, inner=Live(), timings=timings)
+    recorder = Recorder({"language": "en"}, inner=inner, timings=timings)
     models = model if isinstance(model, Mapping) else {model.key: model}
     made = rig({key: recorder.model(item) for key, item in models.items()}, order=recorder, **options)
     recorder.watch(made.team.bus)
