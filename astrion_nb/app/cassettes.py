@@ -15,6 +15,7 @@ from ..tools.registry import Tool, result_text
 
 if TYPE_CHECKING:
     from ..llm.model import Model
+    from ..render.words import Origin
     from ..replay.player import Player
     from ..replay.recorder import Recorder
     from ..runtime.team import TeamRuntime
@@ -26,7 +27,7 @@ Choose = Callable[[str | None, str | None, str], tuple[str, str]]
 class LiveSession:
     """A team that is neither recorded nor replayed."""
 
-    origin = "live"
+    origin: Origin = "live"
     order: Order
 
     def __init__(self) -> None:
@@ -105,7 +106,7 @@ class RecordingSession(LiveSession):
 class ReplaySession(LiveSession):
     """A team that is replayed: no model is made, no key is needed."""
 
-    origin = "replayed"
+    origin: Origin = "replayed"
 
     def __init__(self, player: Player, model: Callable[[str], Model]) -> None:
         self._player = player

@@ -10,7 +10,7 @@ Source: interfaces, section Python; decisions 13–24, 29, 31, 55, 56.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,18 +23,17 @@ from ..errors import (
     TeamBusy,
     TeamError,
 )
-from ..events import Event, QuestionClosed, RunEnded, Stamped
+from ..events import QuestionClosed, RunEnded, Stamped
 from ..home import Home
 from ..ids import HUMAN_ID, LEADER_ID
-from ..messages import Usage
 from ..runtime.limits import Limits
 from ..runtime.team import TeamRuntime
-from ..state import TeamState, summary
+from ..state import summary
 from ..tools.registry import Tool, tool
 from .config import Config
+from .observed import Observed
 from .opening import Opened, Plan, open_team
-from .result import AgentInfo, QuestionInfo, TeamResult, agent_info, question_infos, team_result
-from .watching import Watch
+from .result import TeamResult, team_result
 from .wiring import Roles
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ REST_BEFORE_SETTLING = 2.0
 """Seconds of rest after which the documents are written (decision 27)."""
 
 
-class Team:
+class Team(Observed):
     """A team of agents.
 
     Parameters
@@ -122,7 +121,7 @@ class Team:
         self.permission = permission
         self.attended = False
         """Set by whoever attaches a view through which a person can answer."""
-        self._plan = Plan(
+        plan = Plan(
             config=self.config,
             roles=Roles(self.config, roles),
             model=None if isinstance(model, str) else model,
@@ -136,8 +135,7 @@ class Team:
             project_path=str(Path(project_path or ".").resolve()),
             human=human,
         )
-        self._watch = Watch()
-        self._opened: Opened | None = None
+        super().__init__(plan)
         self._settling: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered: list[str] = []
@@ -426,72 +424,6 @@ class Team:
         revived = runtime.revive_failed()
         await runtime.bus.durable()
         return revived
-
-    # -- looking ------------------------------------------------------------------------
-
-    async def events(self, since: int = 0) -> AsyncIterator[Event]:
-        """Yield events as they happen, after those of this process with a number above ``since``.
-
-        Ends when the team is closed.
-        """
-        async for event in self._watch.events(since):
-            yield event
-
-    def watch(self, view: Callable[[Stamped], None]) -> Callable[[], None]:
-        """Call ``view`` with every event, on the team's loop; returns what ends it."""
-        return self._watch.add(view)
-
-    @property
-    def leader(self) -> str:
-        """``model``, or ``human`` where a person leads."""
-        return self.state.leader if self._opened is not None else self._plan.leader
-
-    @property
-    def origin(self) -> str:
-        """``live`` or ``replayed``."""
-        return self._opened.session.origin if self._opened is not None else "live"
-
-    @property
-    def state(self) -> TeamState:
-        """The conversation's state; read only, on the team's loop."""
-        return self._opened.runtime.state if self._opened is not None else TeamState()
-
-    @property
-    def conversation_id(self) -> str:
-        """Id of the conversation, empty before it is opened."""
-        return self._opened.conversation.id if self._opened is not None else self._plan.conversation or ""
-
-    @property
-    def running(self) -> bool:
-        """Whether a run is under way."""
-        return self.state.run_status == "running"
-
-    @property
-    def agents(self) -> tuple[AgentInfo, ...]:
-        """The sub-agents as they are now."""
-        return tuple(agent_info(self.state, agent) for agent in self.state.members())
-
-    @property
-    def questions(self) -> tuple[QuestionInfo, ...]:
-        """The open questions that wait for the person."""
-        return question_infos(self.state, for_human=True)
-
-    @property
-    def usage(self) -> Usage:
-        """All tokens of the conversation."""
-        return self.state.usage()
-
-    @property
-    def cost(self) -> float | None:
-        """What the conversation has cost, or ``None`` where a price is missing."""
-        return self._opened.runtime.cost() if self._opened is not None else None
-
-    @property
-    def transcript(self) -> str:
-        """The conversation as plain text."""
-        from ..render.transcript import transcript_text
-
-        return transcript_text(self.state)
 
 
 def _is_leader(target: int | str) -> bool:

@@ -24,7 +24,14 @@ class Help(Exception):
     """``--help`` was asked for; carries the text."""
 
 
-def flag(default: Any = None, help: str = "", *, value: str = "", choices: tuple[str, ...] = ()) -> Any:
+def flag(
+    default: Any = None,
+    help: str = "",
+    *,
+    value: str = "",
+    choices: tuple[str, ...] = (),
+    bare: str | None = None,
+) -> Any:
     """Make a dataclass field a flag.
 
     Parameters
@@ -37,8 +44,11 @@ def flag(default: Any = None, help: str = "", *, value: str = "", choices: tuple
         What the help calls the value; empty for a switch.
     choices : tuple of str
         Allowed values.
+    bare : str, optional
+        The value of a flag that is written without one.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "value": value, "choices": choices})
+    metadata = {"help": help, "value": value, "choices": choices, "bare": bare}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ def options(cls: type[Any]) -> list[str]:
 
 
 def _negatable(spec: _Spec) -> bool:
-    return "(--no-" in spec.help
+    return "--no-" in spec.help
 
 
 def _plain(hint: Any) -> Any:
@@ -145,7 +155,7 @@ def _value(rest: str, magic: str, spec: _Spec, cls: type[Any]) -> tuple[Any, str
     if rest.startswith("="):
         rest = rest[1:]
     found = _TOKEN.match(rest)
-    default = next(item.metadata.get("optional") for item in dataclasses.fields(cls) if item.name == spec.name)
+    default = next(item.metadata.get("bare") for item in dataclasses.fields(cls) if item.name == spec.name)
     quoted = found is not None and found.group(3) is None
     if found is None or (found.group(3) or "").startswith("--"):
         if default is not None:

@@ -1,0 +1,279 @@
+"""The magics: ``%%team``, ``%ask``, ``%send``, ``%answer``, ``%astrion``.
+
+Each parses its line into typed arguments and makes one call on the session. Text is verbatim
+(``@no_var_expand``) unless ``--expand`` asks for IPython's own expansion. Settings are traitlets, so
+``%config AstrionMagics`` and configuration files work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
+from traitlets import Bool, Enum, Unicode
+
+from ..app.team import Team
+from ..errors import ConfigError
+from . import completion, syntax
+from .args import Help, flag, parse, target
+from .commands import run_command
+from .frontend import allows_input, has_kernel
+from .output import Rendered
+from .session import Session, checked_text
+
+_CURRENT = "\0current"
+
+
+@dataclass
+class TeamArgs:
+    """Start a team on the task in the cell's body.
+
+    A new conversation begins unless --continue is given. Where somebody can act between cells the
+    cell returns at once and the team works on; elsewhere (nbclient, nbval, papermill) it waits."""
+
+    title: str | None = flag(None, "title of the conversation; default: the task's first line", value="T")
+    roles: tuple[str, ...] = flag((), "only these roles, comma-separated", value="a,b")
+    model: str | None = flag(None, "model of the leader and default of the agents", value="KEY")
+    all_models: str | None = flag(None, "model of everybody, whatever roles say", value="KEY")
+    mode: str = flag("fast", "how much the models think", value="M", choices=("fast", "thinking", "deep"))
+    leader: str = flag("model", "who leads: a model, or you", value="L", choices=("model", "human"))
+    wait: bool | None = flag(None, "wait until the team rests (--no-wait: show the view and return)")
+    timeout: float | None = flag(None, "stop the team after so many seconds", value="S")
+    continue_: str | None = flag(
+        None, "go on with the current conversation, or with the one named", value="[ID]", bare=_CURRENT
+    )
+    permission: str = flag("ask", "what tools may do to the world", value="P", choices=("ask", "read-only", "auto"))
+    with_: tuple[str, ...] = flag((), "give the agents these functions of yours as tools", value="f,g")
+    record: str | None = flag(None, "write a cassette", value="FILE")
+    replay: str | None = flag(None, "play a cassette instead of asking a model", value="FILE")
+    expand: bool = flag(False, "expand {…} and $… in the body as IPython does")
+
+
+@dataclass
+class AskArgs:
+    """Ask an agent, or the leader, and wait for the answer: %ask TARGET text."""
+
+    timeout: float | None = flag(None, "give up after so many seconds", value="S")
+    expand: bool = flag(False, "expand {…} and $… in the text as IPython does")
+
+
+@dataclass
+class SendArgs:
+    """Send a message to an agent, or the leader: %send TARGET text.
+
+    An agent at work gets it before its next model request; one at rest begins a new task."""
+
+    expand: bool = flag(False, "expand {…} and $… in the text as IPython does")
+
+
+@dataclass
+class AnswerArgs:
+    """Answer an open question: %answer QUESTION_ID text."""
+
+    expand: bool = flag(False, "expand {…} and $… in the text as IPython does")
+
+
+ARGUMENTS: dict[str, type[Any]] = {"team": TeamArgs, "ask": AskArgs, "send": SendArgs, "answer": AnswerArgs}
+
+
+@magics_class
+class AstrionMagics(Magics):
+    """The magics of astrion-nb, and their settings."""
+
+    model = Unicode("", help="Model key of new teams, unless %%team --model says otherwise.").tag(config=True)
+    all_models = Unicode("", help="Model key of every agent, whatever roles say.").tag(config=True)
+    language = Enum(["", "zh", "en"], "", help="Language of prompts and interface.").tag(config=True)
+    wait = Enum(["", "yes", "no"], "", help="Whether %%team waits; empty: as the front end allows.").tag(config=True)
+    record = Unicode("", help="Cassette that every team of this kernel is recorded to.").tag(config=True)
+    replay = Unicode("", help="Cassette that every team of this kernel is replayed from.").tag(config=True)
+    loop = Enum(
+        ["thread", "kernel"],
+        "thread",
+        help="Where agents run: on a thread of their own, or on the kernel's loop (nest-asyncio2; agents then stop "
+        "while a cell computes, and an interrupt can hit an agent).",
+    ).tag(config=True)
+    variable = Unicode("team", help="Name under which the running team is put into the namespace.").tag(config=True)
+    quiet = Bool(False, help="Say nothing about problems of background agents at the next magic.").tag(config=True)
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        names = ("model", "all_models", "language", "wait", "record", "replay")
+        self._profile = {name: _setting(name, getattr(self, name)) for name in names}
+        self._said: dict[str, Any] = {}
+        self.session = Session(shell, lambda: (dict(self._said), dict(self._profile)))
+        self.session.variable = self.variable
+        self.session.set_loop(self.loop)
+        self.observe(self._changed, names=[*names, "loop", "variable"])
+
+    def _changed(self, change: Any) -> None:
+        if change.name == "loop":
+            self.session.set_loop(change.new)
+        elif change.name == "variable":
+            self.session.variable = change.new
+        else:
+            self._said[change.name] = _setting(change.name, change.new)
+
+    # -- the magics ---------------------------------------------------------------------
+
+    @no_var_expand
+    @cell_magic
+    def team(self, line: str, cell: str) -> None:
+        """Start a team on the task in the body; %%team --help lists the flags."""
+        parsed = self._parse(TeamArgs, line, "%%team")
+        if parsed is None:
+            return
+        arguments, rest = parsed
+        if rest.strip():
+            raise ConfigError(f"%%team: {rest.strip()[:40]!r} is not a flag; write the task below the %%team line")
+        text = self._text(syntax.without_directives(cell), arguments.expand, "%%team: the task")
+        wait = self._waits(arguments.wait)
+        silent = arguments.wait is False
+        team = self._team_for(arguments)
+        self.session.start(team, text.strip("\n"), wait=wait, silent=silent, timeout=arguments.timeout)
+
+    def _team_for(self, arguments: TeamArgs) -> Team:
+        if arguments.continue_ == _CURRENT:
+            return self.session.current()
+        config = self.session.config(
+            model=arguments.model,
+            all_models=arguments.all_models,
+            record=arguments.record,
+            replay=arguments.replay,
+        )
+        functions = [self._function(name) for name in arguments.with_]
+        if arguments.continue_ is not None:
+            self.session.refuse_while_running()
+            self.session.close_team()
+        return Team(
+            arguments.title,
+            roles=arguments.roles or None,
+            leader=arguments.leader,  # type: ignore[arg-type]
+            mode=arguments.mode,  # type: ignore[arg-type]
+            conversation=arguments.continue_,
+            permission=arguments.permission,  # type: ignore[arg-type]
+            tools=functions,
+            config=config,
+        )
+
+    def _function(self, name: str) -> Any:
+        value = self.session.shell.user_ns.get(name)
+        if value is None or not (callable(value) or hasattr(value, "definition")):
+            raise ConfigError(f"%%team: --with names {name!r}, which is no function in this notebook")
+        return value
+
+    def _waits(self, said: bool | None) -> bool:
+        if said is not None:
+            return said
+        configured = self.session.config().wait
+        if configured is not None:
+            return configured
+        return not (has_kernel(self.shell) and allows_input(self.shell))
+
+    @no_var_expand
+    @line_cell_magic
+    def ask(self, line: str, cell: str | None = None) -> str | None:
+        """Ask an agent or the leader and wait for the answer: %ask TARGET text."""
+        parsed = self._parse(AskArgs, line, "%ask")
+        if parsed is None:
+            return None
+        arguments, rest = parsed
+        who, text = self._addressed(rest, cell, arguments.expand, "%ask")
+        return Rendered(self.session.ask(who, text, arguments.timeout))
+
+    @no_var_expand
+    @line_cell_magic
+    def send(self, line: str, cell: str | None = None) -> str | None:
+        """Send a message to an agent or the leader: %send TARGET text."""
+        parsed = self._parse(SendArgs, line, "%send")
+        if parsed is None:
+            return None
+        arguments, rest = parsed
+        who, text = self._addressed(rest, cell, arguments.expand, "%send")
+        team = self.session.current()
+        return Rendered(self.session.do(team.send(who, text)))
+
+    @no_var_expand
+    @line_cell_magic
+    def answer(self, line: str, cell: str | None = None) -> None:
+        """Answer an open question: %answer QUESTION_ID text."""
+        parsed = self._parse(AnswerArgs, line, "%answer")
+        if parsed is None:
+            return
+        arguments, rest = parsed
+        question_id, _, text = rest.strip().partition(" ")
+        if cell is not None:
+            text = f"{text}\n{syntax.without_directives(cell)}" if text.strip() else syntax.without_directives(cell)
+        if not question_id:
+            raise ConfigError("%answer: name the question: %answer QUESTION_ID text; %astrion shows the open ones")
+        text = self._text(text, arguments.expand, "%answer: the answer")
+        team = self.session.current()
+        self.session.do(team.answer(question_id, text.strip("\n")))
+
+    @no_var_expand
+    @line_magic
+    def astrion(self, line: str) -> Any:
+        """Look at the team and steer it: %astrion help lists the commands."""
+        self.session.surface()
+        return run_command(self.session, line)
+
+    # -- parsing ------------------------------------------------------------------------
+
+    def _parse(self, cls: type[Any], line: str, magic: str) -> tuple[Any, str] | None:
+        try:
+            parsed = parse(cls, line, magic=magic)
+        except Help as help_text:
+            print(help_text)
+            return None
+        self.session.surface()
+        return parsed
+
+    def _addressed(self, rest: str, cell: str | None, expand: bool, magic: str) -> tuple[str, str]:
+        self.session.current()
+        who, text = target(rest, self.session.names())
+        if not who:
+            raise ConfigError(f"{magic}: say to whom: {magic} TARGET text; %astrion agents lists them")
+        if cell is not None:
+            body = syntax.without_directives(cell).strip("\n")
+            text = f"{text}\n{body}" if text.strip() else body
+        return who, self._text(text, expand, f"{magic}: the text")
+
+    def _text(self, text: str, expand: bool, what: str) -> str:
+        return checked_text(self.session.shell.var_expand(text) if expand else text, what)
+
+
+def _setting(name: str, value: Any) -> Any:
+    if name == "wait":
+        return {"yes": True, "no": False}.get(value)
+    return value or None
+
+
+def load(shell: Any) -> None:
+    """Add the magics to a shell; loading twice changes nothing."""
+    if getattr(shell, _ATTRIBUTE, None) is not None:
+        return
+    magics = AstrionMagics(shell)
+    shell.register_magics(magics)
+    syntax.install(shell)
+    completion.install(shell, magics.session)
+    setattr(shell, _ATTRIBUTE, magics)
+
+
+def unload(shell: Any) -> None:
+    """Take everything out again; a running team is put away."""
+    magics = getattr(shell, _ATTRIBUTE, None)
+    if magics is None:
+        return
+    setattr(shell, _ATTRIBUTE, None)
+    completion.remove(shell)
+    syntax.remove(shell)
+    magics.session.close()
+    for kind, names in (("line", ("ask", "send", "answer", "astrion")), ("cell", ("team", "ask", "send", "answer"))):
+        for name in names:
+            shell.magics_manager.magics[kind].pop(name, None)
+    with_config = getattr(shell, "configurables", [])
+    if magics in with_config:
+        with_config.remove(magics)
+
+
+_ATTRIBUTE = "_astrion_magics"
