@@ -265,13 +265,15 @@ def dump(data: Any, *, exact: bool | None = None) -> bytes:
     return json.dumps(data, ensure_ascii=False, indent=2, default=_plain).encode("utf-8", "backslashreplace")
 
 
-def dump_line(data: Any) -> bytes:
-    """Return one line of a journal, its line break included."""
-    try:
-        return orjson.dumps(data, _plain, orjson.OPT_APPEND_NEWLINE)
-    except TypeError:
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=_plain)
-        return text.encode("utf-8", "backslashreplace") + b"\n"
+def dump_line(data: Any, *, exact: bool = False) -> bytes:
+    """Return one line of a journal, its line break included; ``exact`` keeps NaN and the infinities."""
+    if not exact:
+        try:
+            return orjson.dumps(data, _plain, orjson.OPT_APPEND_NEWLINE)
+        except TypeError:
+            pass  # as in dump
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def parse(data: bytes) -> Any:

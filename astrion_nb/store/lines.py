@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..errors import ConversationBroken, StorageError
-from ..events import Stamped, from_json, to_json
+from ..events import MessageAppended, Stamped, from_json, to_json
 from .documents import SCHEMA_VERSION, check_version, read_time
-from .files import Files, dump_line, parse, reason
+from .files import Files, awkward, dump_line, parse, reason
 
 
 def dump_event(stamped: Stamped) -> bytes:
@@ -25,14 +25,13 @@ def dump_event(stamped: Stamped) -> bytes:
     TypeError
         The event holds a value without a JSON form.
     """
-    return dump_line(
-        {
-            "seq": stamped.seq,
-            "v": SCHEMA_VERSION,
-            "t": datetime.fromtimestamp(stamped.t, UTC),
-            "event": to_json(stamped.event),
-        }
-    )
+    event = stamped.event
+    exact = False
+    if isinstance(event, MessageAppended):  # the only one with values of a free form
+        message = event.message
+        exact = awkward(message.metadata) or (bool(message.extra) and awkward(message.extra))
+    t = datetime.fromtimestamp(stamped.t, UTC)
+    return dump_line({"seq": stamped.seq, "v": SCHEMA_VERSION, "t": t, "event": to_json(event)}, exact=exact)
 
 
 def read_journal(path: Path, files: Files) -> tuple[list[Stamped], int]:

@@ -318,7 +318,9 @@ class Conversation:
             before, after = docs.messages_document(state, agent)
             chunks = docs.render_messages(before, list(agent.messages), after)
             pieces.append((folder / docs.MESSAGES, _paced(chunks)))
-        if renamed or scopes:
+        if LEADER_ID not in state.agents:
+            entry = None  # nothing has been said yet
+        elif renamed or scopes:
             scopes[None] = state.own_seq
             if renamed:
                 pieces.append((self.folder / docs.RUNTIME, _small(docs.runtime_document(state))))

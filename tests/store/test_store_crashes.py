@@ -112,7 +112,7 @@ def test_any_mixture_of_old_and_new_documents_with_the_journal_gives_the_same_st
 ) -> None:
     history = build(choices)
     dice = random.Random(seed)
-    cuts = sorted(dice.randint(1, len(history)) for _ in range(2)) + [len(history)]
+    cuts = [*sorted(dice.randint(1, len(history)) for _ in range(2)), len(history)]
 
     def documents(upto: int) -> dict[Path, bytes]:
         disk = Disk(FOLDER)

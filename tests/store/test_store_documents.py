@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.histories import build, facts, replay, steps, values
 
@@ -51,6 +50,7 @@ def recipe(data: Any) -> bytes:
 
 
 @pytest.mark.spec
+@settings(deadline=None)
 @given(json_values)
 def test_a_document_has_exactly_the_bytes_of_the_data_models_recipe(data: Any) -> None:
     assert dump(data) == recipe(data)
@@ -65,7 +65,7 @@ def test_a_document_has_exactly_the_bytes_of_the_data_models_recipe(data: Any) -
         {"big": 2**70, "negative": -(2**64)},
         {"empty": [], "also": {}, "nested": [[], {}, [[]]]},
         {"text": '中文 \x00\x1f\x7f\u2028 "quoted" \\ \n\t😀'},
-        {1: "a number as a key", None: "none as a key", True: "a truth as a key"},
+        {1: "a number as a key", None: "none as a key"},
         [{"deep": [{"deeper": (1, 2)}]}],
     ],
 )
@@ -99,6 +99,7 @@ messages = st.builds(
 
 
 @pytest.mark.spec
+@settings(deadline=None)
 @given(st.lists(messages, max_size=5), st.integers(0, 200))
 def test_messages_rendered_in_pieces_are_the_recipe_of_the_whole(some: list[Message], repeat: int) -> None:
     many = some + [Message("user", str(number)) for number in range(repeat)]
@@ -130,7 +131,10 @@ def example() -> TeamState:
     )
     publish("2026-07-11T21:00:00", RunStarted(1, "多智能体任务：设计前端"))
     metadata = {"message_source": "user", "visibility": "chat", "starts_work": True}
-    publish("2026-07-11T21:00:00", MessageAppended(0, Message("user", "帮我设计一个前端页面", "msg_user_001", metadata=metadata)))
+    publish(
+        "2026-07-11T21:00:00",
+        MessageAppended(0, Message("user", "帮我设计一个前端页面", "msg_user_001", metadata=metadata)),
+    )
     for number in (1, 2, 3):
         publish(
             "2026-07-11T21:05:00",
@@ -344,6 +348,7 @@ def test_times_are_read_in_every_form(text: Any) -> None:
 # ---------------------------------------------------------------------- round trips
 
 
+@settings(deadline=None)
 @given(steps)
 def test_what_was_settled_loads_to_the_same_state(choices: list[Any]) -> None:
     history = build(choices)
@@ -368,6 +373,7 @@ def _as_files(state: TeamState) -> Any:
     return Picture(files, {path.parent for path in files} | {folder / "agents"})
 
 
+@settings(deadline=None)
 @given(values, values)
 def test_keys_that_nobody_here_knows_survive_wherever_they_stand(first: Any, second: Any) -> None:
     state = replay(
@@ -491,17 +497,20 @@ def test_only_documents_that_changed_are_written_again(tmp_path: Path) -> None:
     history = build([("create", 0, "a", None), ("create", 0, "b", None)])
     conversation = Conversation(tmp_path, RealFiles(), Loaded(TeamState(), 0, {}, {}))
 
+    def times() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+
     async def run() -> tuple[dict[Path, int], dict[Path, int]]:
         for stamped in history:
             apply(conversation.state, stamped.event, seq=stamped.seq, t=stamped.t)
             conversation.record(stamped)
         await conversation.settle()
-        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+        before = times()
         last = Stamped(conversation.state.seq + 1, 1.0, StatusChanged(1, "running"))
         apply(conversation.state, last.event, seq=last.seq, t=last.t)
         conversation.record(last)
         await conversation.close()
-        return before, {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+        return before, times()
 
     before, after = asyncio.run(asyncio.wait_for(run(), 5))
     changed = {str(path.relative_to(tmp_path)) for path in before if before[path] != after[path]}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from astrion_nb.errors import ConversationBroken, StorageError
@@ -275,6 +275,7 @@ def test_the_writing_thread_never_holds_up_the_end_of_the_process(tmp_path: Path
     assert time.monotonic() - started < 10
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(), min_size=1, max_size=6), st.data())
 def test_a_file_cut_anywhere_gives_the_whole_lines_before_the_cut(texts: list[str], data: st.DataObject) -> None:
     import tempfile

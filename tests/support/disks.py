@@ -28,7 +28,7 @@ class Folder:
     """A folder: its names as safely stored, and the changes since, oldest first."""
 
     safe: dict[str, Node | None] = field(default_factory=dict)
-    changes: list[dict[str, Node | None | bool]] = field(default_factory=list)
+    changes: list[dict[str, Node | bool | None]] = field(default_factory=list)
 
     def names(self, upto: int | None = None) -> dict[str, Node | None]:
         """Return the names after the first ``upto`` changes; ``None`` for all of them."""

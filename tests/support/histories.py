@@ -20,7 +20,8 @@ START = 1_783_774_800.25
 """When histories begin; each event is 0.75 s later than the one before."""
 
 STEPS = (
-    "create queue drain say answer_call call status ask answer close remind pass keep warn usage run end".split()
+    *("create", "queue", "drain", "say", "answer_call", "call", "status", "ask", "answer", "close", "remind"),
+    *("pass", "keep", "warn", "usage", "run", "end"),
 )
 
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8)
@@ -49,7 +50,9 @@ def build(choices: list[tuple[str, int, str, Any]], conversation_id: str = "conv
         apply(state, event, seq=seq, t=time_of(seq))
         out.append(ev.Stamped(seq, time_of(seq), event))
 
-    publish(ev.ConversationStarted(conversation_id, "标题", "/work", "qwen3-max", "thinking", "model", "zh", "你是 Leader"))
+    publish(
+        ev.ConversationStarted(conversation_id, "标题", "/work", "qwen3-max", "thinking", "model", "zh", "你是 Leader")
+    )
     for step, number, text, value in choices:
         _step(state, publish, step, number, text, value)
     return out
@@ -65,7 +68,18 @@ def _step(state: TeamState, publish: Any, step: str, number: int, text: str, val
         new = max(agents) + 1 + number % 2
         publish(
             ev.AgentCreated(
-                new, "ui-operator", "UI Operator", f"UI Operator_{new}", new, "uio", "m", "fast", text, 600.0, False, text
+                new,
+                "ui-operator",
+                "UI Operator",
+                f"UI Operator_{new}",
+                new,
+                "uio",
+                "m",
+                "fast",
+                text,
+                600.0,
+                False,
+                text,
             )
         )
     elif step == "queue":
