@@ -21,6 +21,7 @@ Reasoning = Literal["echo", "strip"]
 RoleIds = Callable[[], Sequence[str]]
 
 LOCAL = "local/"
+SCRIPTED = "scripted/"
 OPENAI = "openai"
 KEY_VARIABLE = "OPENAI_API_KEY"
 
@@ -134,7 +135,13 @@ class ModelConfig:
 
 
 def local_config(key: str) -> ModelConfig | None:
-    """Return the built-in configuration for ``local/NAME`` or ``local/PATH.gguf``; ``None`` for another key."""
+    """Return the built-in configuration for a key; ``None`` for another key.
+
+    Built in are ``local/NAME``, ``local/PATH.gguf`` and, for lessons and recordings,
+    ``scripted/PATH.py``: a Python file that defines ``script``.
+    """
+    if key.startswith(SCRIPTED) and key.endswith(".py"):
+        return ModelConfig(key, "scripted", key.removeprefix(SCRIPTED))
     if not key.startswith(LOCAL):
         return None
     name = key.removeprefix(LOCAL)
@@ -219,4 +226,21 @@ def _build_local(config: ModelConfig, roles: RoleIds | None) -> Model:
     )
 
 
-PROVIDERS: Mapping[str, Callable[[ModelConfig, RoleIds | None], Model]] = {OPENAI: _build_openai, "local": _build_local}
+def _build_scripted(config: ModelConfig, roles: RoleIds) -> Model:
+    import runpy
+
+    from ..llm.scripted import ScriptedModel
+
+    if not Path(config.model).is_file():
+        raise ConfigError(f"the model {config.key!r} reads its script from {config.model!r}, and there is no such file")
+    script = runpy.run_path(config.model).get("script")
+    if script is None:
+        raise ConfigError(f"{config.model}: it defines no script; see astrion_nb.testing.ScriptedModel")
+    return script if isinstance(script, ScriptedModel) else ScriptedModel(script, key=config.key)
+
+
+PROVIDERS: Mapping[str, Callable[[ModelConfig, RoleIds | None], Model]] = {
+    OPENAI: _build_openai,
+    "local": _build_local,
+    "scripted": _build_scripted,
+}
