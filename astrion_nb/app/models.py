@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..errors import ConfigError
@@ -226,7 +227,7 @@ def _build_local(config: ModelConfig, roles: RoleIds | None) -> Model:
     )
 
 
-def _build_scripted(config: ModelConfig, roles: RoleIds) -> Model:
+def _build_scripted(config: ModelConfig, roles: RoleIds | None) -> Model:
     import runpy
 
     from ..llm.scripted import ScriptedModel
