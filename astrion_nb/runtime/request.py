@@ -52,7 +52,7 @@ async def ask_model(agent: Agent, n: int) -> Finished:
         finished, error, shown = await _try(agent, request, gate, n)
         if error is None:
             break
-        waste = waste + (getattr(error, "usage", None) or Usage())
+        waste = waste + (error.usage or Usage())
         wait = attempts(error, tries, shown=shown, jitter=team.jitter)
         if wait is None:
             break
