@@ -79,7 +79,7 @@ class Failure:
     message: str
     status: int | None = None
     retry_after: float | None = None
-    partial: str | None = None
+    partial: str = ""
 
 
 @dataclass(slots=True)
@@ -252,7 +252,7 @@ def _response_to(item: Response) -> dict[str, Any]:
         failure = item.failure
         out["error"] = {"class": failure.kind, "message": failure.message}
         for name in ("status", "retry_after", "partial"):
-            if getattr(failure, name) is not None:
+            if getattr(failure, name) not in (None, ""):
                 out["error"][name] = getattr(failure, name)
     elif item.finish:
         out["end"] = item.end
@@ -289,7 +289,7 @@ def _response_from(data: Mapping[str, Any]) -> Response:
         None
         if error is None
         else Failure(
-            error["class"], error["message"], error.get("status"), error.get("retry_after"), error.get("partial")
+            error["class"], error["message"], error.get("status"), error.get("retry_after"), error.get("partial", "")
         ),
     )
 

@@ -136,9 +136,7 @@ def _error(failure: Failure, response: Response, final: bool) -> AstrionError:
     if not issubclass(kind, ModelError):
         return kind(failure.message)
     error = kind(failure.message, status=failure.status, retry_after=failure.retry_after)
-    if failure.partial is not None:
-        error.partial = failure.partial  # type: ignore[attr-defined]
-    error.usage = response.usage  # type: ignore[attr-defined]
+    error.partial, error.usage = failure.partial, response.usage
     if final:
         error.retryable = False  # the recording tried no further
     return error

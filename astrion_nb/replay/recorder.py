@@ -192,10 +192,9 @@ class Recorder:
         """Note that a request failed."""
         message = self._scrubber.error(str(error))
         if isinstance(error, ModelError):
-            partial = getattr(error, "partial", None)
-            partial = None if partial is None else self._scrubber.text(partial)
+            partial = self._scrubber.text(error.partial)
             response.failure = Failure(type(error).__name__, message, error.status, error.retry_after, partial)
-            response.usage = getattr(error, "usage", None)
+            response.usage = error.usage
         else:
             response.failure = Failure(type(error).__name__, message)
 

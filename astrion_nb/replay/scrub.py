@@ -17,7 +17,7 @@ _KEY = re.compile(r"\b(?:sk|pk|rk|ghp|gho|hf|xox[bp])[-_][A-Za-z0-9_-]{16,}")
 _HEADER = re.compile(r"\b((?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{8,}")
 _USERINFO = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@'\"]+@")
 _HOST = re.compile(r"(\b(?:https?|wss?)://)[^\s/'\"<>]+")
-_PATH_END = r"(?![A-Za-z0-9_.-])"
+_PATH_END = r"(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
 
 
 class Scrubber:

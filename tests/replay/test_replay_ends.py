@@ -198,7 +198,7 @@ def test_a_failure_keeps_its_class_status_usage_and_partial_text() -> None:
         with pytest.raises(ContentFiltered) as caught:
             async for _ in player.model("scripted").stream(request):
                 pass
-        assert caught.value.partial == "bad words"  # type: ignore[attr-defined]
+        assert caught.value.partial == "bad words"
         assert not caught.value.retryable
         del made
 

@@ -20,6 +20,7 @@ from astrion_nb.replay.cassette import Cassette
 from astrion_nb.replay.player import Player
 from astrion_nb.replay.recorder import Recorder
 from astrion_nb.runtime.order import Order, StepKind
+from astrion_nb.tools.registry import result_text
 
 from .teams import BOUND, Rig, rig
 
@@ -192,6 +193,7 @@ async def record(
     """Run a team on a model while it is recorded."""
     recorder = Recorder({"language": "en"}, inner=inner, timings=timings)
     models = model if isinstance(model, Mapping) else {model.key: model}
+    options["tools"] = recorder.tools(options.get("tools", ()), result_text)
     made = rig({key: recorder.model(item) for key, item in models.items()}, order=recorder, **options)
     recorder.watch(made.team.bus)
     await act(made)
@@ -210,6 +212,7 @@ def replayed(
     if dice is not None:
         models = {key: Jittery(model, dice, 0.0005) for key, model in models.items()}
     order: Any = player if dice is None else Unruly(player, dice)
+    options["tools"] = player.tools(options.get("tools", ()))
     made = rig(models, order=order, **options)
     player.on_miss = lambda miss: made.team.stop_all("failed", str(miss)) and None
     return made, player
