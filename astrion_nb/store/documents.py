@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import ConversationBroken
+from ..envelope import KINDS
 from ..events import AnswerKept, PendingMessage
 from ..ids import LEADER_ID
 from ..messages import Message, Usage
@@ -84,11 +85,14 @@ def read_time(value: object) -> float:
     """
     if value is None or value == "":
         return 0.0
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a time")
-    return datetime.fromisoformat(value).timestamp()
+    try:
+        if isinstance(value, str):
+            return datetime.fromisoformat(value).timestamp()
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC).timestamp()
+    except (OverflowError, OSError) as error:
+        raise ValueError(f"{value!r} is not a time ({error})") from error
+    raise ValueError(f"{value!r} is not a time")
 
 
 def _pending(agent: AgentState) -> list[dict[str, Any]]:
@@ -277,35 +281,52 @@ def _question(question: Question) -> dict[str, Any]:
     }
 
 
+_QUESTION: dict[str, tuple[type, ...]] = {
+    "id": (str,),
+    "asker": (int,),
+    "target": (int,),
+    "content": (str,),
+    "call_id": (str,),
+    "tool": (str,),
+    "seq": (int,),
+    "created_at": (float, int),
+    "status": (str,),
+    "answer": (str,),
+    "answer_id": (str,),
+    "answered_by": (int, type(None)),
+    "reason": (str,),
+    "reminded": (bool,),
+    "passed": (bool,),
+}
+_KEPT: dict[str, tuple[type, ...]] = {"question_id": (str,), "asker": (int,), "by": (int,), "answer": (str,)}
+
+
+def _checked(data: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> list[Any]:
+    for key, allowed in types.items():
+        if type(data[key]) not in allowed:
+            raise ValueError(f"{key!r} must be of type {allowed[0].__name__}, not {data[key]!r}")
+    return [data[key] for key in types]
+
+
 def read_question(data: Mapping[str, Any]) -> Question:
     """Read a question of ``runtime.json``."""
-    return Question(
-        data["id"],
-        data["asker"],
-        data["target"],
-        data["content"],
-        data["call_id"],
-        data["tool"],
-        data["seq"],
-        data["created_at"],
-        data["status"],
-        data["answer"],
-        data["answer_id"],
-        data["answered_by"],
-        data["reason"],
-        data["reminded"],
-        data["passed"],
-    )
+    question = Question(*_checked(data, _QUESTION))
+    if question.status not in ("open", "answered", "closed"):
+        raise ValueError(f"question {question.id!r} has the status {question.status!r}")
+    return question
 
 
 def read_kept(data: Mapping[str, Any]) -> AnswerKept:
     """Read a kept answer of ``runtime.json``."""
-    return AnswerKept(data["question_id"], data["asker"], data["by"], data["answer"])
+    return AnswerKept(*_checked(data, _KEPT))
 
 
 def read_pending(data: list[dict[str, Any]]) -> tuple[list[PendingMessage], dict[str, dict[str, Any]]]:
     """Read ``pending_messages``; the second part holds unknown keys by envelope id."""
     items = [PendingMessage.from_json(item) for item in data]
+    for item in items:
+        if item.kind != "human" and item.kind not in KINDS:
+            raise ValueError(f"the pending message {item.id!r} is of no known kind: {item.kind!r}")
     return items, unknown_by(data, "id", PENDING_KEYS)
 
 

@@ -330,6 +330,8 @@ def read_document(
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ConversationBroken(f"{path}, {place}: {error.msg}; mend the file or put a copy back") from error
+    except RecursionError as error:
+        raise ConversationBroken(f"{path}: nested too deeply; mend the file or put a copy back") from error
     except UnicodeDecodeError as error:
         raise ConversationBroken(f"{path}, byte {error.start}: not UTF-8; mend the file or put a copy back") from error
     if not isinstance(value, dict):

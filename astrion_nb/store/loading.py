@@ -109,7 +109,7 @@ def _take_ids(state: TeamState) -> None:
         delivered: set[str] = set()
         for message in agent.messages:
             envelope_id = message.metadata.get("envelope_id")
-            if envelope_id:
+            if isinstance(envelope_id, str):
                 delivered.add(envelope_id)
                 take(envelope_id)
             elif message.role == "user" and message.message_id and agent.agent_id == LEADER_ID:
@@ -332,7 +332,10 @@ class _Reader:
         messages: list[Message] = []
         try:
             for item in raw:
-                messages.append(Message.from_json(item))
+                message = Message.from_json(item)
+                if not isinstance(message.metadata, dict):
+                    raise ValueError("'metadata' must be an object")
+                messages.append(message)
         except (TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"messages[{len(messages)}]: {error}") from error
         agent.messages = messages

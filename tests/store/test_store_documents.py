@@ -530,3 +530,44 @@ def test_a_failed_write_leaves_the_old_document_and_no_unfinished_file(tmp_path:
         replace_file(RealFiles(), path, chunks())
     assert [child.name for child in tmp_path.iterdir()] == ["metadata.json"]
     assert path.read_text(encoding="utf-8") == "old"
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Return every place in a document, as container and key."""
+    if isinstance(value, dict):
+        return [(value, key) for key in value] + [place for inner in value.values() for place in _places(inner)]
+    if isinstance(value, list):
+        return [(value, n) for n in range(len(value))] + [place for inner in value for place in _places(inner)]
+    return []
+
+
+@pytest.mark.faults
+@settings(deadline=None, max_examples=300)
+@given(st.data(), values)
+def test_any_value_in_any_place_either_loads_and_is_written_again_or_is_an_error_that_names_the_file(
+    data: st.DataObject, value: Any
+) -> None:
+    history = build(
+        [
+            ("create", 0, "x", None),
+            ("queue", 1, "q", None),
+            ("drain", 1, "", 1),
+            ("queue", 1, "q", None),
+            ("call", 1, "c", None),
+            ("ask", 1, "?", None),
+            ("say", 1, "c", None),
+            ("keep", 1, "k", None),
+        ]
+    )
+    picture = _as_files(replay(history))
+    path = data.draw(st.sampled_from(sorted(picture.files)))
+    document = json.loads(picture.files[path])
+    container, key = data.draw(st.sampled_from(_places(document)))
+    container[key] = value
+    picture.files[path] = recipe(document)
+    try:
+        state = load(Path("/c/conv_test"), picture).state
+    except ConversationBroken as error:
+        assert str(path.relative_to("/c/conv_test")) in str(error)  # noqa: PT017 - both ways are right
+    else:
+        _as_files(state)
