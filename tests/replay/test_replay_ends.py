@@ -19,6 +19,7 @@ from astrion_nb.llm.model import ModelRequest
 from astrion_nb.llm.scripted import ScriptedModel, Step, call, fail, say, until_message
 from astrion_nb.messages import Usage
 from astrion_nb.replay.cassette import Ended
+from astrion_nb.runtime.limits import Limits
 from astrion_nb.runtime.order import Live, Timer
 from astrion_nb.tools.registry import tool
 
@@ -277,5 +278,71 @@ def test_a_recording_that_was_cut_off_replays_as_far_as_it_goes_and_then_misses(
         await act(made)
         assert player.miss is not None
         assert "which it does not hold; the recording is at its end" in str(player.miss)
+
+    go(main)
+
+
+def test_an_agent_that_was_stopped_while_it_waited_for_a_slot_replays_without_slots() -> None:
+    """A response that never came would hold its slot for ever, so a replay has none: the order is known."""
+    create = CREATE + call("create_sub_agent", agent_id=2, role_id="ui-operator", task="Work too.")
+    script = {
+        "Team Leader": [create, say("Waiting."), say("One is stopped."), say("Done.")],
+        "UI Operator_1": [until_message(say("Here.")), say("And done.")],
+        "UI Operator_2": [say("never asked for")],
+    }
+
+    async def act(made: Rig) -> None:
+        team = made.team
+        await stop_when(
+            made,
+            lambda state: len(state.agents) > 2,
+            lambda rig: (rig.team.port.stop_agent(HUMAN_ID, 2, "enough"), rig.team.port.send(HUMAN_ID, 1, "Now.")),
+        )
+        assert not team.running
+
+    async def main() -> None:
+        model = ScriptedModel(script, check_on_close=False)
+        recorded = await record(model, act, limits=Limits(max_active_agents=1))
+        assert [item.actor for item in recorded.cassette.teams[0].responses].count("UI Operator_2") == 0
+        for again in range(10):
+            made, player = replayed(recorded.cassette, dice=random.Random(again), limits=Limits(max_active_agents=None))
+            await act(made)
+            assert told(made) == recorded.told
+            player.check()
+
+    go(main)
+
+
+def test_agents_that_were_put_away_at_work_hang_in_the_replay_until_they_are_again() -> None:
+    """Putting a team away is no step: it may come at any time after the last one."""
+    script = {
+        "Team Leader": [CREATE, FOREVER],
+        "UI Operator_1": [call("list_active_sub_agents"), FOREVER],
+    }
+
+    async def act(made: Rig) -> None:
+        team = made.team
+        await team.admit_human()
+        team.begin_run("Go.")
+        team.say("Go.")
+        await made.until(lambda state: len(state.agents) > 1 and len(state.agents[1].messages) == 3)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        for task in team.shut():
+            await asyncio.wait({task})
+
+    async def main() -> None:
+        recorded = await record(ScriptedModel(script, check_on_close=False), act)
+        order = recorded.cassette.teams[0].order
+        assert {row for row in order if isinstance(row, Ended)} == {
+            Ended("Team Leader", "interrupted"),
+            Ended("UI Operator_1", "interrupted"),
+        }
+        for again in range(5):
+            made, player = replayed(recorded.cassette, dice=random.Random(again) if again else None)
+            await act(made)
+            assert player.miss is None
+            assert told(made) == recorded.told
+            player.check()
 
     go(main)
