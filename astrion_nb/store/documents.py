@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ..errors import ConversationBroken
 from ..envelope import KINDS
+from ..errors import ConversationBroken
 from ..events import AnswerKept, PendingMessage
 from ..ids import LEADER_ID
 from ..messages import Message, Usage

@@ -99,7 +99,7 @@ messages = st.builds(
 
 
 @pytest.mark.spec
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(messages, max_size=5), st.integers(0, 200))
 def test_messages_rendered_in_pieces_are_the_recipe_of_the_whole(some: list[Message], repeat: int) -> None:
     many = some + [Message("user", str(number)) for number in range(repeat)]
@@ -542,7 +542,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.faults
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.data(), values)
 def test_any_value_in_any_place_either_loads_and_is_written_again_or_is_an_error_that_names_the_file(
     data: st.DataObject, value: Any
