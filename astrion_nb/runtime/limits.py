@@ -55,7 +55,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("max_active_agents", "max_turns", "max_tokens", "max_cost", "max_agents"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
                 raise ConfigError(f"limits: {name} is {value!r}; use a number above 0, or None for no limit")
 
     def check_turns(self, turns: int) -> None:
