@@ -109,8 +109,8 @@ class Tool:
         Whether it touches the world: then everything before it is on disk when it starts, and it
         is never run a second time.
     scope : str or None
-        What permission rules call its kind (``read``, ``write``, ``run``, ``web``); ``None`` for
-        tools that stay within the team.
+        What permission rules call its kind (``read``, ``write``, ``run``, ``web``); ``team`` for
+        tools that stay within the team, ``None`` for a function of the user's.
     """
 
     name: str
@@ -210,10 +210,14 @@ def _json_fault(arguments: str, error: ValueError) -> str:
         data = json.loads(arguments, parse_constant=constant)
     except (ValueError, RecursionError):
         return f"arguments: not valid JSON ({error}); write one JSON object"
-    if isinstance(data, dict):
-        for key, value in data.items():
-            if isinstance(value, str) and value.startswith("\0"):
-                return f"{key if key.isprintable() else repr(key)}: {value[1:]} is not a number that JSON allows"
+    for key, value in data.items() if isinstance(data, dict) else ():
+        place = key if key.isprintable() else repr(key)
+        if isinstance(value, str) and value.startswith("\0"):
+            return f"{place}: {value[1:]} is not a number that JSON allows"
+        try:
+            orjson.loads(json.dumps(value))
+        except orjson.JSONDecodeError as fault:
+            return f"{place}: {fault.msg.partition(':')[0]}"
     return f"arguments: {found[0] if found else error} is not allowed in JSON"
 
 

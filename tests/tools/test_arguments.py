@@ -55,7 +55,8 @@ def test_good_arguments_pass_unchanged(name: str) -> None:
         ("[NaN]", "arguments: NaN is not allowed in JSON"),
         ("[" * 100_000, "arguments: not valid JSON"),
         ('{"a":' * 3000 + "1" + "}" * 3000, "arguments:"),
-        ('{"agent_id": "\\ud800"}', "arguments:"),
+        ('{"agent_id": "\\ud800"}', "agent_id: "),
+        ('{"agent_id": 1' + "0" * 400 + "}", "agent_id: number is infinity"),
     ],
 )
 def test_what_is_no_json_object_is_refused(arguments: str, said: str) -> None:
