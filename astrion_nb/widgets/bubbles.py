@@ -1,0 +1,209 @@
+"""One stored message as the page shows it: role, purpose, content, and the tool calls beside it.
+
+A bubble is plain JSON with short keys, since a page gets many:
+
+=========  ===============================================================================
+``n``      index of the message in its agent's conversation
+``id``     the envelope's id, else the message's; for a tooltip
+``by``     number of who speaks: an agent's, 0 leader, -1 person
+``role``   the speaker's name, where the number does not tell it
+``kind``   envelope kind, which gives the purpose (message protocol §6)
+``small``  1 for what passed between agents
+``mark``   a status that the message reports (``failed``, ``stopped``, …)
+``you``    1 when the person sent it in the leader's name
+``cut``    1 when the answer broke off
+``think``  the model's reasoning
+``body``   see :func:`body`
+``calls``  tool calls: ``name``, ``args``, and with a result ``out``, ``bad`` and ``reply``
+=========  ===============================================================================
+
+Envelopes are read for their content only; who speaks is what the metadata says. Pure; knows no
+widget, no sequence numbers and no page.
+
+Source: message protocol §6; decisions 7, 8, 9, 10; data model §5, §7.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ..envelope import Envelope, Kind, parse
+from ..errors import EnvelopeError
+from ..ids import HUMAN_ID, LEADER_ID
+from ..messages import Message, ToolCall
+from ..render.markdown import clean, tree
+from ..state import AgentState, TeamState
+
+CUT = 2_000
+"""Characters of one argument, of a result's value, or of reasoning that are sent."""
+LONGEST = 20_000
+"""Characters of a text that are sent."""
+MOST_FIELDS = 30
+"""Keys of an object that are sent."""
+
+# One paragraph without any sign that could mean something in Markdown: its tree needs no parser.
+_PLAIN = re.compile(
+    r"[^\W\d_](?:[^*_`\[<&\\~\x00-\x1f\x7f-\x9f\ud800-\udfff]*[^*_`\[<&\\~\x00-\x1f\x7f-\x9f\ud800-\udfff\s])?"
+)
+
+
+def body(text: str) -> Any:
+    """Return a text as it travels: a string for one plain paragraph, else the token tree.
+
+    A string ``s`` means the tree ``[{"t": "p", "c": [s]}]``; an empty text is ``""``.
+    """
+    if len(text) > LONGEST:
+        text = shorten(text, LONGEST)
+    if _PLAIN.fullmatch(text):
+        return text
+    return tree(text) or ""
+
+
+def shorten(text: str, limit: int = CUT) -> str:
+    """Return the text, cut with a note of its whole length when it is longer than the limit."""
+    return text if len(text) <= limit else f"{text[:limit]}… [{limit:,} / {len(text):,}]"
+
+
+def fields(text: str) -> str | list[list[str]]:
+    """Return a JSON object as pairs of strings, anything else as the text it is."""
+    try:
+        data = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return shorten(clean(text))
+    if not isinstance(data, dict):
+        return shorten(clean(text))
+    return pairs(data)
+
+
+def pairs(data: dict[str, Any]) -> list[list[str]]:
+    """Return an object as pairs of strings, each value cut."""
+    out = []
+    for key, value in list(data.items())[:MOST_FIELDS]:
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        out.append([shorten(clean(key), 80), shorten(clean(shown))])
+    if len(data) > MOST_FIELDS:
+        out.append(["…", f"{MOST_FIELDS} / {len(data)}"])
+    return out
+
+
+def is_bubble(agent: AgentState, message: Message) -> bool:
+    """Say whether a message has a bubble of its own; results stand with their calls, prompts nowhere."""
+    role = message.role
+    if role == "assistant":
+        return bool(message.tool_calls) or bool(message.content and message.content.strip())
+    if role == "user":
+        return True
+    return role == "system" and bool(message.content) and message.content != agent.system
+
+
+def opens(agent: AgentState, message: Message) -> Kind | None:
+    """Return the envelope kind of a message that began a sub-agent's piece of work, else ``None``."""
+    if agent.agent_id == LEADER_ID or message.role != "user" or not message.metadata.get("starts_work"):
+        return None
+    envelope = _envelope(message)
+    return envelope.kind if envelope is not None else None
+
+
+def _envelope(message: Message) -> Envelope | None:
+    try:
+        return parse(message.content or "")
+    except EnvelopeError:
+        return None
+
+
+def bubble(state: TeamState, agent: AgentState, index: int, opened_by: Kind | None) -> tuple[dict[str, Any], str]:
+    """Return a message's bubble without its body, and the text of the body.
+
+    Parameters
+    ----------
+    state : TeamState
+    agent : AgentState
+        Whose conversation holds the message.
+    index : int
+        Which one; :func:`is_bubble` holds for it.
+    opened_by : str or None
+        What began the agent's present piece of work: a question's is ended by its answer.
+    """
+    message = agent.messages[index]
+    if message.role == "user":
+        return _inserted(state, agent, index, message)
+    if message.role == "system":
+        return {"n": index, "id": "", "by": LEADER_ID, "role": "system", "small": 1}, message.content or ""
+    text = message.content or ""
+    out: dict[str, Any] = {"n": index, "id": message.message_id or "", "by": agent.agent_id}
+    if agent.agent_id != LEADER_ID and text.strip():
+        # Decision 10: text beside tool calls is progress, text without is the end of the turn.
+        ending: Kind = "answer" if opened_by == "ask" else "completion"
+        out["kind"] = "progress" if message.tool_calls else ending
+    if message.metadata.get("truncated"):
+        out["cut"] = 1
+    reasoning = message.metadata.get("reasoning_content")
+    if isinstance(reasoning, str) and reasoning.strip():
+        out["think"] = shorten(clean(reasoning))
+    if message.tool_calls:
+        out["calls"] = [call_of(call) for call in message.tool_calls]
+    return out, text
+
+
+def _inserted(state: TeamState, agent: AgentState, index: int, message: Message) -> tuple[dict[str, Any], str]:
+    metadata = message.metadata
+    source = metadata.get("message_source")
+    out: dict[str, Any] = {"n": index, "id": message.message_id or ""}
+    if metadata.get("visibility") == "compact":
+        out["small"] = 1
+    persons_own = agent.agent_id == LEADER_ID and "envelope_id" not in metadata and source in ("user", None)
+    envelope = None if persons_own else _envelope(message)
+    if envelope is None:
+        # The person's own message, or a stored text that some other program wrote.
+        human = source in ("user", None)
+        out["by"] = HUMAN_ID if human else LEADER_ID
+        if not human:
+            out["role"] = "system"
+        return out, message.content or ""
+    number = metadata.get("agent_id")
+    known = isinstance(number, int) and number in state.agents
+    out["id"], out["kind"] = envelope.id, envelope.kind
+    out["by"] = number if known else LEADER_ID
+    if not known and envelope.sender != state.name_of(LEADER_ID):
+        out["role"] = clean(envelope.sender)
+    if metadata.get("status"):
+        out["mark"] = str(metadata["status"])
+    if source == "user":
+        out["you"] = 1
+    return out, envelope.content
+
+
+def call_of(call: ToolCall) -> dict[str, Any]:
+    """Return a tool call without its result."""
+    return {"name": " ".join(clean(call.name).split()), "args": fields(call.arguments)}
+
+
+def result_of(state: TeamState, message: Message) -> dict[str, Any]:
+    """Return what a tool message adds to its call: ``out``, ``bad`` when refused, ``reply`` of an ask."""
+    content = message.content or ""
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        return {"out": shorten(clean(content))}
+    out: dict[str, Any] = {}
+    if data.get("success") is False:
+        out["bad"] = 1
+    answer = data.get("answer")
+    try:
+        envelope = parse(answer) if isinstance(answer, str) else None
+    except EnvelopeError:
+        envelope = None
+    if envelope is not None:
+        by = next((a.agent_id for a in state.agents.values() if a.display_name == envelope.sender), None)
+        reply: dict[str, Any] = {"id": envelope.id, "kind": envelope.kind, "small": 1}
+        reply["by"] = HUMAN_ID if by is None else by
+        if by is None and envelope.sender != state.name_of(HUMAN_ID):
+            reply["role"] = clean(envelope.sender)
+        out["reply"] = reply | {"body": body(envelope.content)}
+        data = {key: value for key, value in data.items() if key != "answer"}
+    out["out"] = pairs(data)
+    return out
