@@ -317,7 +317,9 @@ class Assembler:
         self.flush()
         reason = self._reason.lower()
         if reason == "content_filter":
-            raise with_partial(ContentFiltered("the provider withheld the answer (content_filter)"), self.text)
+            raise with_partial(
+                ContentFiltered("the provider withheld the answer (content_filter)"), self.text, self.usage
+            )
         ended = (bool(reason) or done) and reason != "error"
         calls = [call for call in self._calls if call.name or call.arguments] if ended else []
         if not reason or reason in _LENGTH:
