@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ..runtime.team import TeamRuntime
     from .config import Config
 
+STALL = 30.0
+"""Seconds that a replay in a waiting cell waits for a person's step."""
 Choose = Callable[[str | None, str | None, str], tuple[str, str]]
 
 
@@ -51,6 +53,9 @@ class LiveSession:
 
     def watch(self, runtime: TeamRuntime) -> None:
         """Follow a team from its first event."""
+
+    def only_now(self, only: bool) -> None:
+        """Say whether a person's step can come from nowhere but what happens now: a cell waits."""
 
     def save(self) -> None:
         """Write what there is."""
@@ -138,6 +143,10 @@ class ReplaySession(LiveSession):
     def watch(self, runtime: TeamRuntime) -> None:
         """End every turn when the replay leaves the recording."""
         self._player.on_miss = runtime.abort
+
+    def only_now(self, only: bool) -> None:
+        """Miss loudly, while a cell waits, what no later cell can bring."""
+        self._player.human_stall = STALL if only else None
 
     def close(self) -> None:
         """Stop watching for stalls."""

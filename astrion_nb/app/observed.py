@@ -86,6 +86,11 @@ class Observed:
         """Every open question, whoever is to answer it."""
         return question_infos(self.state)
 
+    def only_now(self, only: bool) -> None:
+        """Say whether a cell waits, so that nothing of a person can come from a later one; for replays."""
+        if self._opened is not None:
+            self._opened.session.only_now(only)
+
     def request(self, agent: int | str, turn: int | None = None) -> dict[str, Any]:
         """Return the exact request of an agent's turn, the last by default; see :func:`~astrion_nb.app.why.request`."""
         if self._opened is None:

@@ -98,6 +98,11 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
             return bool(replayed_human)
         return bool(session.fact("human", attended() if plan.human is None else plan.human))
 
+    def offers(model_key: str) -> frozenset[str] | None:
+        known = getattr(models.get(model_key), "offers", None)
+        noted = session.fact(f"offers {model_key}", sorted(known) if known is not None else None)
+        return None if noted is None else frozenset(noted)
+
     ports = Ports(
         journal=conversation,
         order=order,
@@ -110,6 +115,7 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
         member_prompt=base_prompt("member", language).text,
         home=config.home,
         human_can_act=human_can_act,
+        offers=offers,
     )
     tools = session.tools(plan.tools)
     runtime = TeamRuntime(

@@ -18,6 +18,7 @@ from ..errors import (
     AgentNotFound,
     ConfigError,
     QuestionError,
+    ReplayMiss,
     RunFailed,
     StorageError,
     TeamBusy,
@@ -195,6 +196,7 @@ class Team(Observed):
         if isinstance(event, RunEnded):
             if self._opened is not None:
                 self._opened.session.save()
+                self._opened.conversation.settle_soon(resting=True)
             self._settle_soon()
         elif isinstance(event, QuestionClosed) and "no person can act" in event.reason:
             self._unanswered.append(f"{event.question_id}: {self.state.questions[event.question_id].content}")
@@ -275,12 +277,12 @@ class Team(Observed):
     async def wait(self, *, timeout: float | None = None) -> TeamResult:
         """Wait until everybody rests and what happened is on disk; see :meth:`run`."""
         runtime = await self.open()
+        limit = runtime.limit_run(timeout) if timeout is not None and runtime.running else None
         try:
-            async with asyncio.timeout(timeout):
-                await runtime.rest()
-        except TimeoutError:
-            await _ended(runtime.stop_all("timed_out", f"no end after {timeout:g} seconds"))
-            await runtime.bus.durable()
+            await runtime.rest()
+        finally:
+            if limit is not None:
+                limit.cancel()
         result = self.result()
         if result.status == "failed":
             raise RunFailed(f"the run failed: {result.error or 'see the transcript'}", result)
@@ -396,7 +398,12 @@ class Team(Observed):
     async def stop(self, agent: int | str | None = None, reason: str = "") -> None:
         """Stop the whole team, or one agent; everybody stays addressable."""
         runtime = await self.open()
-        await runtime.admit_human()
+        try:
+            await runtime.admit_human()
+        except ReplayMiss:
+            if agent is not None:
+                raise
+            return  # the replay has left its recording, and that has ended every turn
         if agent is None or _is_leader(agent):
             tasks: list[asyncio.Task[None] | None] = [*runtime.stop_all("stopped", reason)]
         else:

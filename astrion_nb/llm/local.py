@@ -37,8 +37,15 @@ BANNER_ZH = (
 # A turn of a model this small is either short or has lost its way; without a bound it would go on
 # until the context is full.
 _BODY = {"max_tokens": 768, "temperature": 0.7}
+_SHORT = {"smollm2": {"max_tokens": 256}}
 _READ_TIMEOUT_S = 900.0
 _LOST_S = 5.0
+# What such a model can be trusted to choose between. With all tools before it, the smallest picks
+# one by chance; with these it drives the protocol.
+_OFFERS: dict[str, frozenset[str]] = {
+    "smollm2": frozenset({"create_sub_agent"}),
+    "qwen-1.5b": frozenset({"create_sub_agent", "send_message_to_sub_agent", "answer_sub_agent_question"}),
+}
 _CONTEXT = 16384
 
 
@@ -76,6 +83,8 @@ class LocalModel:
     ----------
     endpoint : str
         The same for every model of one file in every process.
+    offers : frozenset of str or None
+        The team tools that make sense for this model; ``None`` for all.
 
     Raises
     ------
@@ -106,11 +115,12 @@ class LocalModel:
         self.endpoint = f"{PREFIX}{self.name}"
         if self._pin is None:
             self.endpoint += f"#{hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:8]}"
+        self.offers = _OFFERS.get(self.name)
         self._roles = roles
         self._slots = slots
         self._threads = threads
         self._progress = progress
-        self._body = {**_BODY, **(body or {})}
+        self._body = {**_BODY, **_SHORT.get(self.name, {}), **(body or {})}
         self._thinking = dict(thinking or {})
         self._lock = threading.Lock()
         self._server: LocalServer | None = None
@@ -216,6 +226,7 @@ class LocalModel:
             ),
             roles=self._roles,
             optional_arguments=False,  # models this small fill them with inventions
+            most_calls=3 if self.offers is not None else None,
         )
 
     async def close(self) -> None:

@@ -87,6 +87,9 @@ class StructuredModel:
         Sent unless the model's own parameters say otherwise; below 400, calls are cut.
     merge_user : bool
         Whether neighbouring user messages go out as one, for chat templates that demand alternation.
+    most_calls : int, optional
+        Responses with calls to one message of a person, after which the model may only say something: a
+        small model that repeats its calls comes to an end.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class StructuredModel:
         max_text: int = 480,
         max_tokens: int = 512,
         merge_user: bool = False,
+        most_calls: int | None = None,
     ) -> None:
         self.inner = inner
         self.key = inner.key
@@ -110,6 +114,7 @@ class StructuredModel:
         self._max_text = max_text
         self._max_tokens = max_tokens
         self._merge_user = merge_user
+        self._most_calls = most_calls
 
     def __repr__(self) -> str:
         return f"StructuredModel({self.inner!r})"
@@ -128,18 +133,28 @@ class StructuredModel:
             "max_tokens": self._max_tokens,
         }
         if request.tools:
-            form = {"name": "reply", "strict": True, "schema": self.schema(request.tools)}
+            form = {"name": "reply", "strict": True, "schema": self.schema(request.tools, request.messages)}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         return self.inner.complete_body(body, request.thinking_mode)
 
-    def schema(self, tools: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the schema of one response: a call of one of the tools, or a text."""
-        roles = list(self.roles()) if self.roles is not None else []
-        forms = [self._call_schema(tool["function"], roles) for tool in tools]
-        forms.append(_object({"say": {"type": "string", "maxLength": self._max_text}}))
-        return {"anyOf": forms}
+    def schema(self, tools: Iterable[Mapping[str, Any]], messages: Sequence[Message] = ()) -> dict[str, Any]:
+        """Return the schema of one response: a call of one of the tools, or a text.
 
-    def _call_schema(self, function: Mapping[str, Any], roles: Sequence[str]) -> dict[str, Any]:
+        Parameters
+        ----------
+        tools : iterable of mapping
+        messages : sequence of Message
+            The conversation: numbers that it has used are not offered again.
+        """
+        say = _object({"say": {"type": "string", "maxLength": self._max_text}})
+        if self._most_calls is not None and _calls_made(messages) >= self._most_calls:
+            return say
+        roles = list(self.roles()) if self.roles is not None else []
+        return {"anyOf": [*(self._call_schema(tool["function"], roles, messages) for tool in tools), say]}
+
+    def _call_schema(
+        self, function: Mapping[str, Any], roles: Sequence[str], messages: Sequence[Message]
+    ) -> dict[str, Any]:
         parameters = function.get("parameters") or {}
         required = parameters.get("required") or []
         properties = {
@@ -149,7 +164,16 @@ class StructuredModel:
             for name, schema in (parameters.get("properties") or {}).items()
             if self._optional or name in required
         }
-        arguments = {**_object(properties), "required": [name for name in required if name in properties]}
+        needed = [name for name in required if name in properties]
+        arguments = {**_object(properties), "required": needed}
+        if roles and {"role_id", "agent_id"} <= properties.keys():
+            # A number counts within its role, and each is used once: offer the one that is next.
+            following = _following(messages, function["name"])
+            forms = []
+            for role in roles:
+                fixed = {"role_id": {"const": role}, "agent_id": {"const": following.get(role, 1)}}
+                forms.append({**_object({**properties, **fixed}), "required": needed})
+            arguments = {"anyOf": forms}
         return _object({"name": {"const": function["name"]}, "arguments": arguments})
 
     def _bounded(self, schema: Any) -> Any:
@@ -365,6 +389,30 @@ def tool_text(tools: Iterable[Mapping[str, Any]], language: str, *, optional: bo
                 continue
             lines.append(f"  - {name} ({kind}): {schema.get('description', '')}".rstrip(": "))
     return _EXPLANATION[language] + "\n".join(lines)
+
+
+def _calls_made(messages: Sequence[Message]) -> int:
+    """Count the responses with calls since a person last wrote; reports of agents do not start anew."""
+    count = 0
+    for message in reversed(messages):
+        if message.role == "user" and message.metadata.get("message_source") in ("user", None):
+            break
+        count += message.role == "assistant" and bool(message.tool_calls)
+    return count
+
+
+def _following(messages: Sequence[Message], tool: str) -> dict[str, int]:
+    """Return, by role, the number after the highest that a conversation's calls of a tool have named."""
+    following: dict[str, int] = {}
+    for message in messages:
+        for call in message.tool_calls:
+            if call.name != tool:
+                continue
+            arguments = _parse(call.arguments)
+            role, number = arguments.get("role_id"), arguments.get("agent_id")
+            if isinstance(role, str) and isinstance(number, int):
+                following[role] = max(following.get(role, 1), number + 1)
+    return following
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:

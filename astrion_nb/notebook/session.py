@@ -297,6 +297,13 @@ class Session:
 
     def _pump(self, future: concurrent.futures.Future[Any], team: Team) -> None:
         """Wait for a future and see to questions that only this cell's own line can answer."""
+        self.bridge.call(team.only_now, True)
+        try:
+            self._pump_until(future, team)
+        finally:
+            self.bridge.call(team.only_now, False)
+
+    def _pump_until(self, future: concurrent.futures.Future[Any], team: Team) -> None:
         seen: dict[str, float] = {}
         while not future.done():
             self.bridge.pump(future, POLL)

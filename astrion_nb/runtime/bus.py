@@ -93,7 +93,7 @@ class Bus:
                 self._notify(Stamped(state.seq, 0.0, event))
             return state.seq
         seq = state.seq + 1
-        t = self._now()
+        t = round(self._now(), 6)  # what the journal can say: a replayed and a loaded state are equal
         apply(state, event, seq=seq, t=t)
         stamped = Stamped(seq, t, event)
         self._journal.record(stamped)

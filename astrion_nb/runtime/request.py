@@ -52,6 +52,8 @@ async def ask_model(agent: Agent, n: int) -> Finished:
         finished, error, shown = await _try(agent, request, gate, n)
         if error is None:
             break
+        if not isinstance(error, ModelError):
+            break  # not the endpoint's fault, so asking again mends nothing
         waste = waste + (error.usage or Usage())
         wait = attempts(error, tries, shown=shown, jitter=team.jitter)
         if wait is None:
@@ -69,12 +71,12 @@ async def ask_model(agent: Agent, n: int) -> Finished:
 
 async def _try(
     agent: Agent, request: ModelRequest, gate: Gate, n: int
-) -> tuple[Finished | None, ModelError | None, bool]:
+) -> tuple[Finished | None, Exception | None, bool]:
     team = agent.team
     bus, publish = team.bus, team.bus.publish
     agent_id = agent.id
     finished: Finished | None = None
-    error: ModelError | None = None
+    error: Exception | None = None
     shown = False
     await gate.enter(agent.rank)
     try:
@@ -92,12 +94,13 @@ async def _try(
                         publish(TextStreamed(agent_id, event.text, True))
                 else:
                     finished = event  # type: ignore[assignment]
-        except ModelError as raised:
+        except Exception as raised:
+            # Whatever it is, it happens in the order of steps: the caller admits one and then raises.
             error = raised
         finally:
             team.slots.release()
     finally:
-        gate.leave(error, answered=finished is not None)
+        gate.leave(error if isinstance(error, ModelError) else None, answered=finished is not None)
     if finished is None and error is None:
         error = ModelBroken("the model's stream ended without a result")
     return finished, error, shown

@@ -38,7 +38,7 @@ from .bus import Bus, Journal
 from .limits import Gate, Limits, Slots
 from .names import title_of
 from .notes import note
-from .order import Order
+from .order import Order, Timer
 from .port import Port
 from .waits import Waits
 
@@ -67,6 +67,8 @@ class Ports:
     home : object
     human_can_act : callable
         Whether a person could answer a question now.
+    offers : callable
+        ``offers(model_key)``: the team tools that a small model is offered; ``None`` for all.
     """
 
     journal: Journal
@@ -80,6 +82,7 @@ class Ports:
     member_prompt: str
     home: Any
     human_can_act: Callable[[], bool]
+    offers: Callable[[str], frozenset[str] | None] = lambda key: None
 
 
 class TeamRuntime:
@@ -110,7 +113,8 @@ class TeamRuntime:
         self.home = ports.home
         self.bus = Bus(state, ports.journal, ports.order.now)
         self.waits = Waits(self.bus, self.deliver, ports.order.now, ports.human_can_act, self._wait_changed)
-        self.slots = Slots(limits.max_active_agents)
+        # A replay admits requests in the recorded order; a response that never came must not hold a slot.
+        self.slots = Slots(None if ports.order.replaying else limits.max_active_agents)
         self.jitter = random.Random()
         self.port = Port(self)
         self.agents: dict[int, Agent] = {}
@@ -123,6 +127,7 @@ class TeamRuntime:
         self._run_text = ""
         self._rest: asyncio.Future[None] | None = None
         self._human_steps = 0
+        self._deadlines = 0
         self._leader_waiters: list[tuple[str, asyncio.Future[str]]] = []
         self.fatal: Exception | None = None
 
@@ -149,6 +154,9 @@ class TeamRuntime:
         if found is None:
             state = self.bus.state.agents[number]
             tools = self._leader_tools if number == LEADER_ID else self._member_tools
+            offers = self.ports.offers(state.model_key)
+            if offers is not None:
+                tools = tools.without(item.name for item in tools if item.scope == "team" and item.name not in offers)
             found = self.agents[number] = Agent(self, state, self.ports.model(state.model_key), tools)
         return found
 
@@ -356,6 +364,16 @@ class TeamRuntime:
         if self.fatal is not None:
             raise self.fatal
         await self.bus.durable()
+
+    def limit_run(self, seconds: float) -> Timer:
+        """End the run when so many seconds have passed; a deadline of the order port, so it replays."""
+        self._deadlines += 1
+        reason = f"no end after {seconds:g} seconds"
+        return self.order.at("team", self._deadlines, seconds, lambda: self._late(reason))
+
+    def _late(self, reason: str) -> None:
+        if self.state.run_status == "running":
+            self.stop_all("timed_out", reason)
 
     def stop_all(self, outcome: Outcome, reason: str = "") -> list[asyncio.Task[None]]:
         """End every turn; returns the tasks to await. What is reported meanwhile wakes nobody."""

@@ -20,7 +20,9 @@ LONGEST_TIMEOUT = 31_536_000
 
 def _leader(name: str, description: str, *, side_effects: bool = False) -> Callable[[Callable[..., Any]], Tool]:
     def register(function: Callable[..., Any]) -> Tool:
-        made = tool(name=name, description=description, audience="leader", side_effects=side_effects)(function)
+        made = tool(name=name, description=description, audience="leader", side_effects=side_effects, scope="team")(
+            function
+        )
         LEADER_TOOLS.append(made)
         return made
 

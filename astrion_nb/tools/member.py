@@ -16,7 +16,7 @@ MEMBER_TOOLS: list[Tool] = []
 
 def _member(name: str, description: str) -> Callable[[Callable[..., Any]], Tool]:
     def register(function: Callable[..., Any]) -> Tool:
-        made = tool(name=name, description=description, audience="member", side_effects=False)(function)
+        made = tool(name=name, description=description, audience="member", side_effects=False, scope="team")(function)
         MEMBER_TOOLS.append(made)
         return made
 

@@ -111,8 +111,9 @@ def test_the_schema_offers_every_tool_with_bounds_and_living_roles(server: Stric
         "list_agents",
         None,
     ]
-    arguments = forms[0]["properties"]["arguments"]
-    assert arguments["properties"]["role_id"] == {"type": "string", "enum": ["ui-operator", "tester"]}
+    for arguments, role in zip(forms[0]["properties"]["arguments"]["anyOf"], ["ui-operator", "tester"], strict=True):
+        assert arguments["properties"]["role_id"] == {"const": role}
+        assert arguments["properties"]["agent_id"] == {"const": 1}
     assert arguments["properties"]["task"] == {"type": "string", "maxLength": 100}
     assert arguments["properties"]["tags"]["items"] == {"type": "string", "maxLength": 100}
     assert arguments["properties"]["thinking_mode"] == {"type": "string", "enum": ["fast", "thinking"]}
@@ -123,6 +124,26 @@ def test_the_schema_offers_every_tool_with_bounds_and_living_roles(server: Stric
     assert system.startswith("You lead.\n\n# Tools")
     assert "create_sub_agent" in system
     assert "thinking_mode" in system
+
+
+def test_a_number_that_the_conversation_has_used_is_not_offered_again(server: StrictServer) -> None:
+    made = ToolCall("c1", "create_sub_agent", '{"agent_id": 3, "role_id": "tester", "task": "t"}')
+    history = [*ASK, Message("assistant", None, tool_calls=(made,)), Message("tool", "{}", tool_call_id="c1")]
+    asked = model(server, roles=lambda: ["ui-operator", "tester"])
+    forms = asked.schema(TOOLS, history)["anyOf"][0]["properties"]["arguments"]["anyOf"]
+    offered = {form["properties"]["role_id"]["const"]: form["properties"]["agent_id"]["const"] for form in forms}
+    assert offered == {"ui-operator": 1, "tester": 4}
+
+
+def test_after_so_many_calls_only_speech_is_left_until_a_person_writes_again(server: StrictServer) -> None:
+    call = ToolCall("c1", "list_agents", "{}")
+    round_ = [Message("assistant", None, tool_calls=(call,)), Message("tool", "{}", tool_call_id="c1")]
+    report = Message("user", "a report", metadata={"message_source": "sub_agent"})
+    asked = model(server, most_calls=2)
+    assert "anyOf" in asked.schema(TOOLS, [*ASK, *round_])
+    assert list(asked.schema(TOOLS, [*ASK, *round_, report, *round_])["properties"]) == ["say"]
+    person = Message("user", "more", metadata={"message_source": "user"})
+    assert "anyOf" in asked.schema(TOOLS, [*ASK, *round_, *round_, person])
 
 
 def test_optional_arguments_can_be_left_out_for_models_that_invent_them(server: StrictServer) -> None:
