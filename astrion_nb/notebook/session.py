@@ -319,7 +319,7 @@ class Session:
 
     def _clicks_arrive(self) -> bool:
         shown = self.shown
-        return shown is not None and shown.view is not None and bool(getattr(shown.view, "greeted", False))
+        return shown is not None and shown.view is not None and bool(shown.view.answered)
 
     def ask(self, target: str, text: str, timeout: float | None) -> str:
         """Ask somebody in a cell and return the answer; an interrupt withdraws the question."""
@@ -384,7 +384,7 @@ class Session:
         try:
             from .views import attach
 
-            shown.view = attach(self, shown.team)
+            shown.view = attach(shown.team, self.bridge)
         except ImportError:
             return
         shown.view_output = Output()
@@ -395,7 +395,7 @@ class Session:
         if view is not None:
             if shown.view_output is not None:
                 shown.view_output.change({})
-            view.detach()
+            view.close()
 
 
 _AT_WORK = ("running", "waiting")

@@ -1,19 +1,38 @@
 """Attaches the live view to a team: events one way, commands the other.
 
 Kept apart so that the magics work where no widget library is installed. Knows the widget's
-constructor and the session's calls.
+constructor and the team's calls; decides nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from ..app.team import Team
-    from .session import Session
+    from ..widgets.team import TeamView
+    from .bridge import Bridge
+
+Act = Callable[["Team", dict[str, Any]], Awaitable[Any] | None]
 
 
-def attach(session: Session, team: Team) -> Any:
+def _greet(team: Team, payload: dict[str, Any]) -> None:
+    team.attended = True
+
+
+ACTS: dict[str, Act] = {
+    "hello": _greet,
+    "answer": lambda team, payload: team.answer(payload["question_id"], payload["text"]),
+    "send": lambda team, payload: team.send(payload["target"], payload["text"]),
+    "stop": lambda team, payload: team.stop(payload.get("agent")),
+}
+"""What a page may ask for; each runs on the team's loop."""
+
+
+def attach(team: Team, bridge: Bridge) -> TeamView:
     """Return a live view that follows a team from now on.
 
     Raises
@@ -21,4 +40,12 @@ def attach(session: Session, team: Team) -> Any:
     ImportError
         ipywidgets or anywidget is not installed.
     """
-    raise ImportError("the live view is not there yet")
+    from ..widgets.team import TeamView
+
+    def act(kind: str, payload: dict[str, Any]) -> Awaitable[Any] | None:
+        do = ACTS.get(kind)
+        if do is None:
+            raise ConfigError(f"this team cannot be asked to {kind}")
+        return do(team, payload)
+
+    return TeamView(team, commands=act, call=bridge.call, language=team.config.language)
