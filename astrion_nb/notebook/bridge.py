@@ -205,3 +205,14 @@ async def heartbeat(future: concurrent.futures.Future[T]) -> T:
     while not wrapped.done():
         await asyncio.wait({wrapped}, timeout=POLL)
     return wrapped.result()
+
+
+async def beating(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await a coroutine so that an interrupt gets through while nothing happens; it is then cancelled."""
+    task = asyncio.ensure_future(coroutine)
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=POLL)
+    finally:
+        task.cancel()
+    return task.result()

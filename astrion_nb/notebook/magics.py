@@ -7,6 +7,7 @@ Each parses its line into typed arguments and makes one call on the session. Tex
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +85,7 @@ class AstrionMagics(Magics):
     model = Unicode("", help="Model key of new teams, unless %%team --model says otherwise.").tag(config=True)
     all_models = Unicode("", help="Model key of every agent, whatever roles say.").tag(config=True)
     language = Enum(["", "zh", "en"], "", help="Language of prompts and interface.").tag(config=True)
-    wait = Enum(["", "yes", "no"], "", help="Whether %%team waits; empty: as the front end allows.").tag(config=True)
+    wait = Bool(None, allow_none=True, help="Whether %%team waits; None: as the front end allows.").tag(config=True)
     record = Unicode("", help="Cassette that every team of this kernel is recorded to.").tag(config=True)
     replay = Unicode("", help="Cassette that every team of this kernel is replayed from.").tag(config=True)
     loop = Enum(
@@ -94,12 +95,11 @@ class AstrionMagics(Magics):
         "while a cell computes, and an interrupt can hit an agent).",
     ).tag(config=True)
     variable = Unicode("team", help="Name under which the running team is put into the namespace.").tag(config=True)
-    quiet = Bool(False, help="Say nothing about problems of background agents at the next magic.").tag(config=True)
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         names = ("model", "all_models", "language", "wait", "record", "replay")
-        self._profile = {name: _setting(name, getattr(self, name)) for name in names}
+        self._profile = {name: _setting(getattr(self, name)) for name in names}
         self._said: dict[str, Any] = {}
         self.session = Session(shell, lambda: (dict(self._said), dict(self._profile)))
         self.session.variable = self.variable
@@ -112,7 +112,7 @@ class AstrionMagics(Magics):
         elif change.name == "variable":
             self.session.variable = change.new
         else:
-            self._said[change.name] = _setting(change.name, change.new)
+            self._said[change.name] = _setting(change.new)
 
     # -- the magics ---------------------------------------------------------------------
 
@@ -134,6 +134,7 @@ class AstrionMagics(Magics):
 
     def _team_for(self, arguments: TeamArgs) -> Team:
         if arguments.continue_ == _CURRENT:
+            _refuse_changes(arguments)
             return self.session.current()
         config = self.session.config(
             model=arguments.model,
@@ -142,10 +143,7 @@ class AstrionMagics(Magics):
             replay=arguments.replay,
         )
         functions = [self._function(name) for name in arguments.with_]
-        if arguments.continue_ is not None:
-            self.session.refuse_while_running()
-            self.session.close_team()
-        return Team(
+        team = Team(
             arguments.title,
             roles=arguments.roles or None,
             leader=arguments.leader,  # type: ignore[arg-type]
@@ -155,6 +153,10 @@ class AstrionMagics(Magics):
             tools=functions,
             config=config,
         )
+        if arguments.continue_ is not None:
+            self.session.refuse_while_running()
+            self.session.make_way(arguments.continue_)
+        return team
 
     def _function(self, name: str) -> Any:
         value = self.session.shell.user_ns.get(name)
@@ -202,19 +204,18 @@ class AstrionMagics(Magics):
             return
         arguments, rest = parsed
         question_id, _, text = rest.strip().partition(" ")
-        if cell is not None:
-            text = f"{text}\n{syntax.without_directives(cell)}" if text.strip() else syntax.without_directives(cell)
         if not question_id:
             raise ConfigError("%answer: name the question: %answer QUESTION_ID text; %astrion shows the open ones")
-        text = self._text(text, arguments.expand, "%answer: the answer")
+        text = self._text(_joined(text, cell), arguments.expand, "%answer: the answer")
         team = self.session.current()
-        self.session.do(team.answer(question_id, text.strip("\n")))
+        self.session.do(team.answer(question_id, text))
 
     @no_var_expand
     @line_magic
     def astrion(self, line: str) -> Any:
         """Look at the team and steer it: %astrion help lists the commands."""
-        self.session.surface()
+        if line.split()[:1] != ["wait"]:  # which tells it by failing
+            self.session.surface()
         return run_command(self.session, line)
 
     # -- parsing ------------------------------------------------------------------------
@@ -233,19 +234,29 @@ class AstrionMagics(Magics):
         who, text = target(rest, self.session.names())
         if not who:
             raise ConfigError(f"{magic}: say to whom: {magic} TARGET text; %astrion agents lists them")
-        if cell is not None:
-            body = syntax.without_directives(cell).strip("\n")
-            text = f"{text}\n{body}" if text.strip() else body
-        return who, self._text(text, expand, f"{magic}: the text")
+        return who, self._text(_joined(text, cell), expand, f"{magic}: the text")
 
     def _text(self, text: str, expand: bool, what: str) -> str:
         return checked_text(self.session.shell.var_expand(text) if expand else text, what)
 
 
-def _setting(name: str, value: Any) -> Any:
-    if name == "wait":
-        return {"yes": True, "no": False}.get(value)
-    return value or None
+def _joined(text: str, cell: str | None) -> str:
+    """Return the text of a line and the body below it."""
+    body = "" if cell is None else syntax.without_directives(cell).strip("\n")
+    return "\n".join(part for part in (text, body) if part.strip())
+
+
+def _refuse_changes(arguments: TeamArgs) -> None:
+    """Refuse flags that a team at hand cannot take any more; nothing is dropped in silence."""
+    free = ("continue_", "wait", "timeout", "expand")
+    for item in dataclasses.fields(arguments):
+        if item.name not in free and getattr(arguments, item.name) != item.default:
+            name = "--" + item.name.rstrip("_").replace("_", "-")
+            raise ConfigError(f"%%team: --continue goes on with the team as it is; {name} is for a new one")
+
+
+def _setting(value: Any) -> Any:
+    return None if value == "" else value
 
 
 def load(shell: Any) -> None:

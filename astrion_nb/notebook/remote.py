@@ -8,11 +8,12 @@ team's loop. Knows nothing that ``Team`` does not say.
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from .bridge import Bridge, heartbeat
+from .bridge import Bridge, beating, heartbeat
 
 if TYPE_CHECKING:
     from ..app.team import Team
@@ -49,14 +50,30 @@ class RemoteTeam:
         member = inspect.getattr_static(type(self._team), name, None)
         if inspect.iscoroutinefunction(member):
             return self._handed_over(getattr(self._team, name))
+        if inspect.isfunction(member):
+            return self._looked_up(getattr(self._team, name))
         return self._bridge.look(lambda: getattr(self._team, name))
 
     def _handed_over(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
         async def call(*arguments: Any, **named: Any) -> Any:
-            return await heartbeat(self._bridge.submit(method(*arguments, **named)))
+            future = self._bridge.submit(method(*arguments, **named))
+            try:
+                return await heartbeat(future)
+            except asyncio.CancelledError:
+                # The cell was interrupted: run ends its run and ask takes its question back by themselves.
+                future.cancel()
+                if method.__name__ == "wait":
+                    self._bridge.submit(self._team.stop(reason="the cell was interrupted"))
+                raise
 
-        call.__name__ = method.__name__
-        call.__doc__ = method.__doc__
+        return call
+
+    def _looked_up(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(*arguments: Any, **named: Any) -> Any:
+            return self._bridge.look(lambda: method(*arguments, **named))
+
         return call
 
     async def events(self, since: int = 0) -> AsyncIterator[Event]:
@@ -74,7 +91,7 @@ class RemoteTeam:
 
         future = self._bridge.submit(carry())
         try:
-            while (event := await queue.get()) is not end:
+            while (event := await beating(queue.get())) is not end:
                 yield event
         finally:
             future.cancel()

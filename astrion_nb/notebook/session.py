@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ..app.config import Config
@@ -26,30 +27,15 @@ from ..errors import (
     TeamBusy,
     TeamError,
 )
-from ..ids import LEADER_ID
-from ..render.transcript import bundle
 from .bridge import POLL, Bridge, KernelLoop, ThreadLoop
 from .frontend import allows_input, has_kernel
-from .output import Output, show_static, view_bundle
+from .output import show_static
 from .remote import RemoteTeam
+from .shown import Shown, transcript
 
 T = TypeVar("T")
 BEFORE_INPUT = 3.0
 """Seconds that an open question waits for a click before the cell asks in its own line."""
-
-
-class Shown:
-    """What a cell shows of one run."""
-
-    def __init__(self, team: Team, since: Mapping[int, int], *, silent: bool) -> None:
-        self.team = team
-        self.since = dict(since)
-        self.silent = silent
-        """Its cell said ``--no-wait``: the transcript is for ``%astrion wait`` to show."""
-        self.view: Any = None
-        self.view_output: Output | None = None
-        self.static_output: Output | None = None
-        self.told = False
 
 
 class Session:
@@ -68,7 +54,7 @@ class Session:
         self._lock = threading.RLock()
         self._bridge: Bridge | None = None
         self._mode = "thread"
-        self._trouble: list[str] = []
+        self._unseen: list[Shown] = []
         self.variable = "team"
         self.team: Team | None = None
         self.shown: Shown | None = None
@@ -155,24 +141,31 @@ class Session:
         with self._lock:
             self.team = team
             space = self.shell.user_ns
-            if not isinstance(space.get(self.variable), (RemoteTeam, type(None))) and self.variable in space:
-                return  # never over a variable of the user's
-            space[self.variable] = RemoteTeam(team, self.bridge)
+            if self.variable not in space or _ours(space[self.variable]):  # never over a variable of the user's
+                space[self.variable] = RemoteTeam(team, self.bridge)
+
+    def make_way(self, conversation_id: str) -> None:
+        """Close the open team if it holds a conversation that is to be opened again."""
+        if self.team is not None and self.team.conversation_id == conversation_id:
+            self.close_team()
 
     def close_team(self) -> None:
         """Put the open team away: files at rest, lock free."""
         with self._lock:
             team, self.team = self.team, None
             shown, self.shown = self.shown, None
-        if shown is not None and shown.view is not None:
-            self._close_view(shown)
-        if team is not None:
-            self.do(team.close())
+        if team is None:
+            return
+        if shown is not None:
+            shown.close_view()
+        self.do(team.close())
+        if shown is not None and shown.finishing is not None:  # its transcript is on the way to its cell
+            concurrent.futures.wait([shown.finishing], 5.0)
 
     def close(self) -> None:
         """End everything; the magics are about to go."""
         self.close_team()
-        if isinstance(self.shell.user_ns.get(self.variable), RemoteTeam):
+        if _ours(self.shell.user_ns.get(self.variable)):
             del self.shell.user_ns[self.variable]
         with self._lock:
             bridge, self._bridge = self._bridge, None
@@ -182,12 +175,19 @@ class Session:
     # -- trouble ------------------------------------------------------------------------
 
     def surface(self) -> None:
-        """Say, once, what went wrong in the background since the last magic."""
-        import sys
+        """Say, once, how runs failed that no cell has waited for.
 
+        Raises
+        ------
+        RunFailed
+            Nobody reads what is printed here (nbclient, nbval, papermill): the cell fails instead.
+        """
         with self._lock:
-            trouble, self._trouble = self._trouble, []
-        for line in trouble:
+            unseen, self._unseen = self._unseen, []
+        told = [shown.trouble for shown in unseen if shown.trouble]
+        if told and not allows_input(self.shell):
+            raise RunFailed(f"an earlier run has failed: {'; '.join(told)}")
+        for line in told:
             print(line, file=sys.stderr)
 
     # -- running ------------------------------------------------------------------------
@@ -206,42 +206,43 @@ class Session:
             Seconds.
         """
         self.refuse_while_running()
+        team.attended = allows_input(self.shell)
         if team is not self.team:
-            team.attended = allows_input(self.shell)
             self.do(_open(team))
             self.adopt(team)
-        else:
-            team.attended = allows_input(self.shell)
         since = self.look(lambda: {number: len(agent.messages) for number, agent in team.state.agents.items()})
         shown = Shown(team, since, silent=silent)
         self._show_view(shown)
         self.shown = shown
         try:
             self.do(team.start(text))
+        except KeyboardInterrupt:
+            shown.close_view()
+            raise self._interrupted(team) from None
         except BaseException:
-            self._close_view(shown)
+            shown.close_view()
             raise
         if wait:
             self.wait(shown, timeout=timeout)
             return
         if not silent:
-            shown.static_output = Output()
-            shown.static_output.show({})
-        self.bridge.submit(self._finish(shown, timeout))
+            shown.keep_place()
+        shown.finishing = self.bridge.submit(self._finish(shown, timeout))
 
     async def _finish(self, shown: Shown, timeout: float | None) -> None:
         """In the background: when the run rests, put the transcript where the cell kept a place."""
         try:
-            await shown.team.wait(timeout=timeout)
+            result = await shown.team.wait(timeout=timeout)
+            if result.status == "timed_out":
+                shown.trouble = f"TeamError: the team was stopped: {result.error}"
         except AstrionError as error:
+            shown.trouble = f"{type(error).__name__}: {error}"
+        if shown.trouble:
             with self._lock:
-                self._trouble.append(f"{type(error).__name__}: {error}")
-        if shown.told or shown.silent or shown.static_output is None:
-            return
-        shown.told = True
-        with contextlib.suppress(Exception):
-            shown.static_output.change(self._bundle(shown))
-            self._close_view(shown)
+                self._unseen.append(shown)
+        shown.fill_place()
+        if not shown.silent:
+            shown.close_view()
 
     def wait(self, shown: Shown, *, timeout: float | None = None, show: bool = True) -> TeamResult:
         """Wait in a cell for a run, then show its transcript in place of the view.
@@ -261,16 +262,19 @@ class Session:
         error: BaseException | None = None
         try:
             self._pump(future, team)
+            if shown.finishing is not None:
+                self._pump(shown.finishing, team)
             result = future.result()
         except KeyboardInterrupt:
             error = self._interrupted(team)
             result = self.look(team.result)
         except RunFailed as failed:
             error, result = failed, self.look(team.result)
-        shown.told = True
-        self._close_view(shown)
+        shown.trouble = ""  # who waits is told by the error itself
         if show:
-            show_static(self.look(lambda: self._bundle(shown)))
+            shown.told = True
+            shown.close_view()
+            show_static(self.look(shown.bundle))
         if error is not None:
             raise error
         if result.unanswered:
@@ -285,25 +289,21 @@ class Session:
 
     def _interrupted(self, team: Team) -> BaseException:
         """Stop what a cell waited for; a second interrupt only lets go of it."""
-        at_work = self.look(lambda: [agent.display_name for agent in team.agents if agent.status in _AT_WORK])
-        stop = self.bridge.submit(team.stop(reason="the cell was interrupted"))
         try:
+            at_work = self.look(
+                lambda: [agent.display_name for agent in team.state.agents.values() if agent.status in _AT_WORK]
+            )
+            stop = self.bridge.submit(team.stop(reason="the cell was interrupted"))
             while not stop.done():
                 self.bridge.pump(stop, POLL)
+            stop.result()
         except KeyboardInterrupt:
             return TeamError("let go of the team, which is still stopping: see %astrion, wait with %astrion wait")
-        names = ", ".join(["Team Leader", *at_work])
-        return TeamError(f"interrupted: the run was stopped ({names}); go on with %%team --continue")
+        names = f" ({', '.join(at_work)})" if at_work else ""
+        return TeamError(f"interrupted: the run was stopped{names}; go on with %%team --continue")
 
     def _pump(self, future: concurrent.futures.Future[Any], team: Team) -> None:
         """Wait for a future and see to questions that only this cell's own line can answer."""
-        self.bridge.call(team.only_now, True)
-        try:
-            self._pump_until(future, team)
-        finally:
-            self.bridge.call(team.only_now, False)
-
-    def _pump_until(self, future: concurrent.futures.Future[Any], team: Team) -> None:
         seen: dict[str, float] = {}
         while not future.done():
             self.bridge.pump(future, POLL)
@@ -339,14 +339,13 @@ class Session:
         shown = self.shown
         if shown is None or shown.team is not team:
             shown = Shown(team, {}, silent=False)
-            shown.told = True
         self.wait(shown, timeout=timeout, show=shown.silent and not shown.told)
 
     def resume(self, conversation_id: str) -> str:
         """Open a stored conversation; returns what was found, in words."""
         self.refuse_while_running()
         team = Team(conversation=conversation_id, config=self.config())
-        self.close_team()
+        self.make_way(conversation_id)
         team.attended = allows_input(self.shell)
         self.do(_open(team))
         self.adopt(team)
@@ -365,17 +364,10 @@ class Session:
 
     # -- showing ------------------------------------------------------------------------
 
-    def _bundle(self, shown: Shown) -> dict[str, str]:
-        since = shown.since if any(number != LEADER_ID or count for number, count in shown.since.items()) else None
-        team = shown.team
-        origin = team.origin
-        return bundle(team.state, since=since, origin=origin, hide=[(str(team.config.home.root), "~")])
-
     def transcript(self) -> dict[str, str]:
         """Return the whole conversation as a display bundle."""
         team = self.current()
-        origin = team.origin
-        return self.look(lambda: bundle(team.state, origin=origin, hide=[(str(team.config.home.root), "~")]))
+        return self.look(lambda: transcript(team))
 
     def _show_view(self, shown: Shown) -> None:
         """Show the live view, where a front end can; its absence loses nothing but liveliness."""
@@ -384,18 +376,10 @@ class Session:
         try:
             from .views import attach
 
-            shown.view = attach(shown.team, self.bridge)
+            view = attach(shown.team, self.bridge)
         except ImportError:
             return
-        shown.view_output = Output()
-        shown.view_output.show(view_bundle(shown.view))
-
-    def _close_view(self, shown: Shown) -> None:
-        view, shown.view = shown.view, None
-        if view is not None:
-            if shown.view_output is not None:
-                shown.view_output.change({})
-            view.close()
+        shown.show_view(view)
 
 
 _AT_WORK = ("running", "waiting")
@@ -417,6 +401,11 @@ def _told(team: Team) -> str:
 
 async def _open(team: Team) -> None:
     await team.open()
+
+
+def _ours(value: Any) -> bool:
+    """Say whether a value is our stand-in for a team, also one of an earlier import."""
+    return type(value).__name__ == RemoteTeam.__name__ and type(value).__module__ == RemoteTeam.__module__
 
 
 def checked_text(text: str, what: str) -> str:

@@ -1,59 +1,105 @@
-"""Makes ``%ask bob is it done?`` reach the magic instead of IPython's help.
+"""Makes the text of our magics reach them as it stands, where IPython would take it for something else.
 
-A token transformer, so that the same text inside a string literal stays as it is; ``%ask?`` still
-shows help. It looks only at lines that begin with one of the magics that carry free text.
+``%ask bob is it done?`` is a question and not a request for help: a token transformer, so that the
+same text inside a string literal stays as it is; ``%ask?`` still shows help. A cell magic without a
+body reaches our magic, which says what is missing in an error that fails the cell; IPython's own
+complaint is printed and fails nothing. Knows no magic but by name.
 """
 
 from __future__ import annotations
 
+import re
+import tokenize
 from typing import Any
 
-from IPython.core.inputtransformer2 import TokenTransformBase
+from IPython.core.inputtransformer2 import (
+    TokenTransformBase,
+    assemble_continued_line,
+    find_end_of_continued_line,
+)
 
 MAGICS = frozenset({"ask", "send", "answer"})
+_BODILESS = re.compile(r"%%(?:team|ask|send|answer)(?![\w?])")
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
-class QuestionMark(TokenTransformBase):
-    """Rewrites ``%ask … ?`` and ``name = %ask … ?`` as a call, verbatim."""
+class FreeText(TokenTransformBase):
+    """Rewrites ``%ask …`` and ``x = %ask …`` as calls, whatever stands in the text."""
 
-    priority = 4  # before IPython's own help transformer (5), which would take the line
+    priority = 4  # before IPython's own help transformer (5), which begins at the same place
+
+    def __init__(self, start: Any, magic: Any) -> None:
+        super().__init__(start)  # type: ignore[no-untyped-call]
+        self.magic_line, self.magic_col = magic[0] - 1, magic[1]
 
     @classmethod
-    def find(cls, tokens_by_line: list[list[Any]]) -> QuestionMark | None:
+    def find(cls, tokens_by_line: list[list[Any]]) -> FreeText | None:
         """Return a transformer for the first such line, or ``None``."""
         for line in tokens_by_line:
-            tokens = [token for token in line if token.string.strip()]
-            place = 0
-            if len(tokens) > 2 and tokens[1].string == "=" and tokens[0].string.isidentifier():
-                place = 2
-            if len(tokens) <= place + 2 or tokens[place].string != "%" or tokens[place + 1].string not in MAGICS:
-                continue
-            text = tokens[place].line.rstrip("\n")
-            after = text[tokens[place + 1].end[1] :]
-            if text.rstrip().endswith("?") and after.strip(" ?"):
-                return cls(tokens[place].start)
+            first = 0
+            while first < len(line) and line[first].type in (tokenize.INDENT, tokenize.DEDENT):
+                first += 1
+            for place in (first, _behind_assignment(line, first)):
+                if place is None or place + 1 >= len(line):
+                    continue
+                if line[place].string == "%" and line[place + 1].string in MAGICS:
+                    return cls(line[first].start, line[place].start)
         return None
 
     def transform(self, lines: list[str]) -> list[str]:
-        """Return the lines with the call in place of the magic."""
-        line = lines[self.start_line]
-        indent, rest = line[: self.start_col], line[self.start_col :].rstrip("\n")
-        name, _, text = rest[1:].partition(" ")
-        call = f"{indent}get_ipython().run_line_magic({name!r}, {text.strip()!r})\n"
-        return [*lines[: self.start_line], call, *lines[self.start_line + 1 :]]
+        """Return the lines with the call in place of the magic.
+
+        Raises
+        ------
+        SyntaxError
+            The line asks for help: left to IPython.
+        """
+        end = find_end_of_continued_line(lines, self.magic_line)
+        whole = assemble_continued_line(lines, (self.magic_line, self.magic_col), end)
+        found = re.match(r"%(\w+)(.*)", whole, re.DOTALL)
+        if found is None or found.group(2).strip() in ("?", "??"):
+            raise SyntaxError(whole)
+        before = lines[self.magic_line][: self.magic_col]
+        call = f"{before}get_ipython().run_line_magic({found.group(1)!r}, {found.group(2).strip()!r})\n"
+        return [*lines[: self.magic_line], call, *lines[end + 1 :]]
+
+
+def _behind_assignment(line: list[Any], first: int) -> int | None:
+    """Return the place after a line's first ``=`` outside brackets."""
+    depth = 0
+    for place in range(first, len(line)):
+        text = line[place].string
+        if text == "=" and depth == 0:
+            return place + 1
+        depth += (text in _OPENING) - (text in _CLOSING)
+    return None
+
+
+def keep_body(lines: list[str]) -> list[str]:
+    """Give a cell magic of ours that stands alone an empty line for its body."""
+    if len(lines) == 1 and _BODILESS.match(lines[0]):
+        return [lines[0] if lines[0].endswith("\n") else lines[0] + "\n", "\n"]
+    return lines
 
 
 def install(shell: Any) -> None:
-    """Add the transformer to a shell, once."""
-    transformers = shell.input_transformer_manager.token_transformers
+    """Add the transformers to a shell, once."""
     remove(shell)
-    transformers.append(QuestionMark)
+    shell.input_transformer_manager.token_transformers.append(FreeText)
+    shell.input_transformers_cleanup.append(keep_body)
 
 
 def remove(shell: Any) -> None:
-    """Take the transformer out, also one of an earlier import of this module."""
-    transformers = shell.input_transformer_manager.token_transformers
-    transformers[:] = [item for item in transformers if item.__qualname__ != "QuestionMark"]
+    """Take the transformers out, also those of an earlier import of this module."""
+    for transformers in (shell.input_transformer_manager.token_transformers, shell.input_transformers_cleanup):
+        transformers[:] = [item for item in transformers if not _ours(item)]
+
+
+def _ours(item: Any) -> bool:
+    return (getattr(item, "__module__", ""), getattr(item, "__qualname__", "")) in (
+        (__name__, FreeText.__qualname__),
+        (__name__, keep_body.__qualname__),
+    )
 
 
 def without_directives(body: str) -> str:
