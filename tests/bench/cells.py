@@ -24,7 +24,7 @@ WORDS = (
     "eiusmod",
     "tempor",
 )
-HAN = tuple("我们先看清问题再一起动手写出结果并且互相检查每一步")
+HAN = ("我们", "先看", "清楚", "问题", "再来", "一起", "动手", "写出", "结果", "并且", "互相", "检查")
 _NAME = re.compile(r"N(\d+)K(\d+)T(\d+)L(\d+)R(\d+)(M?)")
 
 
@@ -45,7 +45,7 @@ class Cell:
     rate : int
         Text tokens per second after that; 0 for all at once.
     mixed : bool
-        Every second token is Chinese.
+        Every second token is Chinese, which is half of the bytes.
     """
 
     n: int

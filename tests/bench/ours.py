@@ -93,8 +93,12 @@ class Ours:
         self.team = make(self.home)
         self.events = 0
         self.listening = asyncio.create_task(self._listen(self.team))
+        self.started(self.team)
         result = await self.team.run(TASK)
         return answers(self.team), result.text
+
+    def started(self, team: Team) -> None:
+        """Look at the new team in no further way."""
 
     async def _listen(self, team: Team) -> None:
         async for _ in team.events():
@@ -140,14 +144,27 @@ class OursViewed(Ours):
         await super().setup(base_url, home)
 
     async def fanout(self, cell: Cell) -> tuple[list[str], str]:
-        """Attach a view to the team before it gets its task."""
-        raise NotImplementedError("no view is attached here yet, so there is nothing to measure")
+        """Let the team have a view before it gets its task."""
+        self.traffic.reset()
+        return await super().fanout(cell)
+
+    def started(self, team: Team) -> None:
+        """Attach the view."""
+        from astrion_nb.widgets.team import TeamView
+
+        loop = asyncio.get_running_loop()
+        self.view = TeamView(team, commands=lambda kind, payload: None, call=loop.call_soon_threadsafe)
 
     async def end(self) -> dict[str, Any]:
-        """Add what went to the page."""
+        """Settle and close the view as well; add what went to the page."""
+        self.view.settle()
+        self.view.close()
         figures = await super().end()
-        sent = {"view_messages": self.traffic.messages, "view_bytes": self.traffic.size}
+        sent = {
+            "view_messages": self.traffic.messages,
+            "view_bytes": self.traffic.size,
+            "view_opening": self.traffic.opening,
+        }
         if not self.traffic.messages:
             raise RuntimeError("the view sent nothing")
-        self.traffic.messages = self.traffic.size = 0
         return figures | sent

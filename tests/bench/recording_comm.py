@@ -19,14 +19,19 @@ class Traffic:
     Attributes
     ----------
     messages : int
-        Comm messages.
+        Messages on comms that stand.
     size : int
         Bytes of their packed contents and their buffers.
+    opening : int
+        The same of the messages that open comms: a widget's code and style, once a view.
     """
 
     def __init__(self) -> None:
-        self.messages = 0
-        self.size = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was sent."""
+        self.messages = self.size = self.opening = 0
 
 
 TRAFFIC = Traffic()
@@ -48,8 +53,12 @@ class RecordingComm(BaseComm):
         content = {"data": {} if data is None else data, "comm_id": self.comm_id, **keys}
         message = _session.msg(msg_type, content=content, metadata=metadata)
         frames = _session.serialize(message)
-        TRAFFIC.messages += 1
-        TRAFFIC.size += len(frames[-1]) + sum(memoryview(buffer).nbytes for buffer in buffers or ())
+        size = len(frames[-1]) + sum(memoryview(buffer).nbytes for buffer in buffers or ())
+        if msg_type == "comm_open":
+            TRAFFIC.opening += size
+        else:
+            TRAFFIC.messages += 1
+            TRAFFIC.size += size
 
 
 def install() -> None:

@@ -185,11 +185,12 @@ def _view_traffic(bench: Bench) -> list[dict[str, Any]]:
 
 @row("view-bytes", "team", f"bytes to the page per byte of UTF-8 text, {TALK}", budget=2.5, needs=(TEAM, VIEW))
 def view_bytes(bench: Bench) -> Measured:
-    """Packed content and buffers of every comm message, over the text that the agents streamed."""
+    """Packed content and buffers of every message after the comm is open, over the text that the agents streamed."""
     taken = _view_traffic(bench)
     text = len(TALK.answer.encode())
     ratios = [run["view_bytes"] / (run["kinds"]["worker_final"] + run["kinds"]["leader_final"]) / text for run in taken]
-    return Measured(median(ratios), f"{median(run['view_bytes'] for run in taken) / 1024:.0f} KiB")
+    sent, opening = (median(run[field] for run in taken) / 1024 for field in ("view_bytes", "view_opening"))
+    return Measured(median(ratios), f"{sent:.0f} KiB; before that {opening:.0f} KiB of code and style, once a page")
 
 
 @row("view-messages", "team", f"messages to the page per second, {TALK}", budget=12.0, unit="/s", needs=(TEAM, VIEW))
