@@ -1,0 +1,209 @@
+"""A team in the real JupyterLab: seen, guided, asked, answered, stopped, and read again without a kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.lab import Lab, Notebook
+from support.strict_server import Gate, StrictServer, calls, delta, finish, offers, text
+
+pytestmark = pytest.mark.browser
+
+LANE = """([name, part]) => [...document.querySelectorAll('.anb-lane')].some(
+    (lane) => lane.querySelector('.anb-name').textContent === name && lane.textContent.includes(part))"""
+TEAM = "%%team\nMake a page about tea."
+
+
+def create(role: str, task: str) -> tuple[str, dict[str, Any]]:
+    return ("create_sub_agent", {"agent_id": 1, "role_id": role, "task": task})
+
+
+def said(request: dict[str, Any]) -> str:
+    """Return all that the agent was told, as text."""
+    return "\n".join(str(message.get("content") or "") for message in request["messages"])
+
+
+def turns(request: dict[str, Any]) -> int:
+    return sum(message["role"] == "assistant" for message in request["messages"])
+
+
+class Play:
+    """A leader and three agents, held at gates that a test opens."""
+
+    def __init__(self) -> None:
+        self.drawing, self.building, self.built = Gate(), Gate(), Gate()
+        self.guided: dict[str, Any] | None = None
+
+    def __call__(self, request: dict[str, Any], n: int) -> Any:
+        turn = turns(request)
+        if offers(request, "create_sub_agent"):
+            if turn == 0:
+                return [
+                    delta(content="I share the work out."),
+                    *calls(
+                        create("ui-operator", "Draw the page."),
+                        create("full-stack-engineer", "Build the page."),
+                        create("researcher", "Find facts about tea."),
+                    ),
+                ]
+            return text("The page about tea is **ready**.") if "It is built." in said(request) else text("Under way.")
+        told = said(request)
+        if "Draw the page." in told:
+            if turn == 0:
+                return [delta(content="Sketching "), self.drawing, *calls(("list_active_sub_agents", {}))]
+            self.guided = request
+            return text("A green page is drawn.")
+        if "Build the page." in told:
+            if turn == 0:
+                return [
+                    delta(content="First the header. "),
+                    self.building,
+                    delta(content="Then the footer. "),
+                    self.built,
+                    delta(content="It is built."),
+                    finish("stop"),
+                ]
+            return text("Nothing more.")
+        return text("80 °C for green tea.") if turn else text("Tea comes from one plant.")
+
+
+@pytest.fixture
+def server() -> Iterator[StrictServer]:
+    with StrictServer() as running:
+        yield running
+    assert running.violations == []
+
+
+def opened(lab: Lab, server: StrictServer, *cells: str) -> Notebook:
+    notebook = lab.open(
+        ["%load_ext astrion_nb", *cells],
+        env={
+            "OPENAI_BASE_URL": server.url,
+            "OPENAI_API_KEY": "sk-test-0123456789abcdef",
+            "OPENAI_MODEL": "strict",
+            "ASTRION_LANGUAGE": "en",
+            "ASTRION_OFFLINE": "1",
+        },
+    )
+    assert notebook.run(0) == []
+    return notebook
+
+
+def lane(notebook: Notebook, name: str, part: str) -> None:
+    notebook.wait_for(LANE, [name, part])
+
+
+def whole(notebook: Notebook, cell: int) -> str:
+    return json.dumps(notebook.outputs(cell), ensure_ascii=False, sort_keys=True)
+
+
+def test_three_agents_at_work_are_seen_guided_and_asked_while_cells_run(lab: Lab, server: StrictServer) -> None:
+    play = server.on_request = Play()
+    notebook = opened(
+        lab,
+        server,
+        TEAM,
+        '%send "UI Operator_1" Use green, please.',
+        "import time\ntime.sleep(5)",
+        "r = %ask Researcher_1 how hot should the water be?\nprint(type(r).__mro__[1].__name__, r)",
+    )
+    notebook.run(1)  # returns while the team works
+    lane(notebook, "UI Operator_1", "Sketching")
+    lane(notebook, "Full-Stack Engineer_1", "First the header.")
+    lane(notebook, "Researcher_1", "Tea comes from one plant.")
+    notebook.screenshot("team-at-work-light")
+
+    notebook.run(2)
+    play.drawing.release()
+    lane(notebook, "UI Operator_1", "A green page is drawn.")
+    assert play.guided is not None
+    last = [message["content"] for message in play.guided["messages"] if message["role"] == "user"][-1]
+    assert last == (
+        "来自 Team Leader 的消息\nid: msg_tl_001\n\n<Team Leader>\n<Message>\nUse green, please.\n</Message>\n</Team Leader>"
+    )
+
+    notebook.start(3)  # a cell that computes does not stop the stream
+    play.building.release()
+    lane(notebook, "Full-Stack Engineer_1", "First the header. Then the footer.")
+    assert not notebook.finished(3)
+    notebook.finish(3)
+
+    notebook.run(4)
+    assert notebook.text(4) == "str 80 °C for green tea.\n"
+
+    notebook.theme("dark")
+    notebook.screenshot("team-at-work-dark")
+    notebook.theme("light")
+    play.built.release()
+    notebook.wait_for("() => JSON.stringify(astrion.cells().get(1).toJSON().outputs).includes('is <strong>ready')")
+    # The view is gone, the transcript stands in its place; other cells stayed clean.
+    assert not notebook.page.locator(".anb-lane").count()
+    assert notebook.outputs(3) == []
+    notebook.screenshot("team-at-rest-light")
+    before = whole(notebook, 1)
+    assert "Use green, please." in before
+    notebook.reopen()
+    assert whole(notebook, 1) == before
+    page = notebook.page.locator(".jp-Notebook").inner_text()
+    assert "It is built." in page
+    assert "model not found" not in page
+    notebook.screenshot("team-reopened-light")
+    assert notebook.problems == []
+
+
+def ask_master(request: dict[str, Any], n: int) -> Any:
+    """A leader that leaves its agent's question to the person."""
+    turn = turns(request)
+    if offers(request, "create_sub_agent"):
+        if turn == 0:
+            return calls(create("ui-operator", "Choose a colour."))
+        return text("All done: blue it is.") if "Blue, like the sea." in said(request) else text("I leave that open.")
+    if turn == 0:
+        return calls(("ask_master", {"question": "Which **colour** do you want?", "question_id": "ask_uio_001"}))
+    return text("Painted: Blue, like the sea.")
+
+
+def test_a_question_left_to_the_person_is_answered_in_the_view_while_the_cell_waits(
+    lab: Lab, server: StrictServer
+) -> None:
+    server.on_request = ask_master
+    notebook = opened(lab, server, "%%team --wait\nChoose a colour.")
+    notebook.start(1)
+    box = notebook.page.locator(".anb-question textarea")
+    box.wait_for()
+    assert not notebook.finished(1)
+    notebook.screenshot("question-light")
+    box.fill("Blue, like the sea.")
+    box.press("Enter")
+    notebook.finish(1)
+    assert "All done: blue it is." in whole(notebook, 1)
+    assert notebook.error(1) == ""
+    before = whole(notebook, 1)
+    notebook.reopen()
+    assert whole(notebook, 1) == before
+    assert "Blue, like the sea." in notebook.page.locator(".jp-Notebook").inner_text()
+    assert notebook.problems == []
+
+
+def test_stop_in_the_view_stops_the_team_and_nothing_is_asked_afterwards(lab: Lab, server: StrictServer) -> None:
+    play = server.on_request = Play()
+    notebook = opened(lab, server, "%%team --no-wait\nMake a page about tea.", "%astrion wait")
+    notebook.run(1)
+    lane(notebook, "Full-Stack Engineer_1", "First the header.")
+    lane(notebook, "UI Operator_1", "Sketching")
+    lane(notebook, "Researcher_1", "Tea comes from one plant.")
+    notebook.page.locator(".anb-stop").click()
+    notebook.run(2)
+    asked = len(server.requests)
+    for gate in (play.drawing, play.building, play.built):
+        gate.release()
+    shown = whole(notebook, 2)
+    assert "stopped" in shown
+    assert "First the header." not in shown  # what was being said when it was stopped is not a result
+    assert len(server.requests) == asked
+    notebook.reopen()
+    assert "Tea comes from one plant." in notebook.page.locator(".jp-Notebook").inner_text()
+    assert notebook.problems == []
