@@ -43,6 +43,8 @@ LONGEST = 20_000
 MOST_FIELDS = 30
 """Keys of an object that are sent."""
 
+_NEAR = 80
+
 # One paragraph without any sign that could mean something in Markdown: its tree needs no parser.
 _PLAIN = re.compile(
     r"[^\W\d_](?:[^*_`\[<&\\~\x00-\x1f\x7f-\x9f\ud800-\udfff]*[^*_`\[<&\\~\x00-\x1f\x7f-\x9f\ud800-\udfff\s])?"
@@ -59,6 +61,44 @@ def body(text: str) -> Any:
     if _PLAIN.fullmatch(text):
         return text
     return tree(text) or ""
+
+
+def against(nodes: list[Any], text: str) -> list[Any]:
+    """Return a token tree for a page that has its source: text nodes are lengths of pieces of it.
+
+    Parameters
+    ----------
+    nodes : list of Node
+    text : str
+        The source, of no character beyond U+FFFF (a page counts those twice).
+
+    Returns
+    -------
+    list
+        An element is ``[tag, {attributes}, children…]``, attributes only when there are any. A text is the
+        number of characters taken from the source, after a negative number of those to pass over;
+        where it does not stand there as it is, it is the text itself.
+    """
+    at = 0
+
+    def encode(children: list[Any], out: list[Any]) -> list[Any]:
+        nonlocal at
+        for node in children:
+            if isinstance(node, str):
+                found = text.find(node, at, at + len(node) + _NEAR)
+                if found < 0:
+                    out.append(node)
+                    continue
+                if found > at:
+                    out.append(at - found)
+                out.append(len(node))
+                at = found + len(node)
+                continue
+            attributes = {key: value for key, value in node.items() if key not in ("t", "c")}
+            out.append(encode(node.get("c", ()), [node["t"], attributes] if attributes else [node["t"]]))
+        return out
+
+    return encode(nodes, [])
 
 
 def shorten(text: str, limit: int = CUT) -> str:

@@ -13,8 +13,9 @@ come first); ``snapshot`` says all of it anew. Events of the page are not the jo
 ``team {title, leader, run, status, error}``       fields that changed, and seconds ``elapsed``
 ``agent {id, name, status, detail, error, …}``     fields that changed
 ``say {a, n, …}``                                  a bubble of agent ``a``; its text is ``body``, or
-                                                   the streamed text and ``live``, or the ``copy`` of
-                                                   the bubble ``[agent, n]``
+                                                   the streamed text and ``live`` (with a ``tree``
+                                                   of its pieces), or the ``copy`` of the bubble
+                                                   ``[agent, n]``
 ``result {a, n, k, out, bad, reply}``              of call ``k`` of a bubble
 ``skip {a, count}``                                bubbles that are not sent
 ``ask {id, by, body}``, ``closed {id}``            questions that wait for the person

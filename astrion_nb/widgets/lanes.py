@@ -16,7 +16,7 @@ from ..ids import LEADER_ID
 from ..messages import Message
 from ..render.markdown import clean
 from ..state import AgentState, TeamState
-from .bubbles import body, bubble, is_bubble, opens, result_of
+from .bubbles import LONGEST, against, body, bubble, is_bubble, opens, result_of
 
 WINDOW = 40
 """Bubbles of one agent that a page holds, at most."""
@@ -175,9 +175,11 @@ class Lanes:
                 lane.said[text] = (index, lane.count)
                 if len(lane.said) > _REMEMBERED:
                     del lane.said[next(iter(lane.said))]
-            if sent and shown == text and text.startswith(sent):
+            if sent and text.startswith(sent) and _repeatable(text):
                 # The page has read it already: only the rest is new.
                 out["live"] = text[len(sent) :]
+                if shown != text:
+                    out["tree"] = against(shown, text)
                 return out
         elif out["by"] >= LEADER_ID and "role" not in out:
             source = self[out["by"]]
@@ -237,6 +239,11 @@ class Lanes:
                     made["body"] = shown
                 out.append(made)
         return out
+
+
+def _repeatable(text: str) -> bool:
+    """Say whether a page that was shown the text as it came has it character for character."""
+    return len(text) <= LONGEST and max(text) <= "\uffff" and clean(text) == text
 
 
 def _pass(agent: AgentState, lane: Lane, index: int) -> None:

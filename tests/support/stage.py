@@ -145,7 +145,7 @@ class Stage:
             metadata: dict[str, Any] = {
                 "message_source": item.source,
                 "visibility": "compact",
-                "starts_work": number != LEADER_ID and item.kind in ("task", "ask"),
+                "starts_work": self._begins(number, item.kind),
                 "envelope_id": item.id,
             }
             if item.sender_id is not None:
@@ -157,6 +157,10 @@ class Stage:
             self.tell(
                 MessageAppended(number, Message("user", text, self._id(number, kind), metadata=metadata), item.id)
             )
+
+    def _begins(self, number: int, kind: str) -> bool:
+        at_rest = self.state.agents[number].status in ("idle", "completed")
+        return number != LEADER_ID and (kind == "task" or (kind == "ask" and at_rest))
 
     def gets(self, number: int, kind: Kind, content: str, *, sender: int = LEADER_ID) -> str:
         item_id = self.queue(number, kind, content, sender=sender)
@@ -330,10 +334,11 @@ async def play(stage: Stage, language: str = "en", *, rate: float = 60.0, to_the
         stage.asks("ask_uio_001", 2, HUMAN_ID, QUESTION[language])
 
     async def review() -> None:
-        (call,) = await stage.stream(
+        refused, listed = await stage.stream(
             3, "", ("read_file", {"path": "/etc/shadow"}), ("list_files", {"path": "."}), rate=rate
-        ) and [stage.state.agents[3].messages[-1].tool_calls[0].id]
-        stage.result(3, call, {"success": False, "error": "path is outside of the workspace"})
+        )
+        stage.result(3, refused, {"success": False, "error": "path is outside of the workspace"})
+        stage.result(3, listed, {"success": True, "files": ["design.md", "notes/研究.md"]})
         stage.asks("ask_cr_001", 3, 1, "What share leaves at the password?", "ask_other_agent")
         stage.gets(1, "ask", "What share leaves at the password?", sender=3)
         await asyncio.sleep(0.8 if rate < 1e3 else 0)

@@ -165,7 +165,9 @@ export class Lane {
     const running = agent.status === "running";
     const live = agent.live;
     const text = live ? live.text : "";
-    this.live.hidden = !(text || running);
+    const calls = agent.bubbles.at(-1)?.calls || [];
+    const working = calls.some((call) => call.out === undefined); // a tool is at work, not the model
+    this.live.hidden = !(text || (running && !working));
     this.empty.hidden = agent.bubbles.length > 0 || !this.live.hidden;
     if (this.live.hidden) {
       this.message = null;
@@ -177,7 +179,7 @@ export class Lane {
     this.live.classList.toggle("anb-still", !running);
     this.live.classList.toggle("anb-mute", !text);
     const thoughts = live && !text ? live.thoughts : "";
-    setText(this.liveNote, text ? "" : thoughts ? lastLine(thoughts) : this.words.thinking);
+    setText(this.liveNote, text ? (running ? "" : this.words.cut) : thoughts ? lastLine(thoughts) : this.words.thinking);
     const message = live ? live.message : null;
     if (message !== this.message || text.length < this.streamed) {
       this.message = message;

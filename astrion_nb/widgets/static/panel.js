@@ -101,6 +101,7 @@ class Draft {
     this.store = store;
     this.submit = submit;
     this.root = make(doc, "form", "anb-draft");
+    this.root.setAttribute("data-lm-suppress-shortcuts", "true"); // in JupyterLab Shift+Enter would run the cell
     this.field = make(doc, "textarea", "anb-field");
     this.field.rows = 1;
     this.field.value = store.drafts.get(key) || "";
@@ -117,16 +118,25 @@ class Draft {
     });
     this.field.addEventListener("keydown", (event) => {
       // Enter that ends the composition of a Chinese word is not meant for us.
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+      if (event.key !== "Enter" || event.isComposing || event.keyCode === 229) return;
       event.preventDefault();
       event.stopPropagation();
-      this.send();
+      if (event.shiftKey) this.breakLine(doc);
+      else this.send();
     });
     this.root.addEventListener("submit", (event) => {
       event.preventDefault();
       this.send();
     });
     this.update();
+  }
+
+  // JupyterLab takes the line break of every Shift+Enter in the document away, so it is made here.
+  breakLine(doc) {
+    const { field } = this;
+    if (doc.execCommand?.("insertText", false, "\n")) return; // the way that can be undone
+    field.setRangeText("\n", field.selectionStart, field.selectionEnd, "end");
+    this.store.drafts.set(this.key, field.value);
   }
 
   send() {

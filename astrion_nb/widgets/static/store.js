@@ -17,6 +17,30 @@ export function nodesOf(body) {
   return Array.isArray(body) ? body : [];
 }
 
+// A tree whose texts are pieces of a source: n characters of it, after -n to pass over (see bubbles.py).
+export function expandTree(children, text) {
+  let at = 0;
+  const expand = (list, from) => {
+    const out = [];
+    for (let i = from; i < list.length; i += 1) {
+      const node = list[i];
+      if (typeof node === "string") out.push(node);
+      else if (typeof node === "number") {
+        if (node > 0) out.push(text.slice(at, at + node));
+        at += Math.abs(node);
+      } else {
+        const held = node.length > 1 && node[1] !== null && typeof node[1] === "object" && !Array.isArray(node[1]);
+        const made = { t: node[0], ...(held ? node[1] : {}) };
+        const inside = expand(node, held ? 2 : 1);
+        if (made.t !== "hr" && made.t !== "br") made.c = inside;
+        out.push(made);
+      }
+    }
+    return out;
+  };
+  return expand(children, 0);
+}
+
 function newAgent(id) {
   return { id, ...AGENT, count: 0, bubbles: [], live: null };
 }
@@ -306,12 +330,13 @@ export class Store {
   }
 
   say(event, change) {
-    const { t, a, live, copy, ...raw } = event;
+    const { t, a, live, tree, copy, ...raw } = event;
     const agent = this.agent(a, change);
     const bubble = readBubble(raw);
     if (live !== undefined) {
       if (!agent.live) throw new Error("the text that a message goes on from is missing");
-      bubble.nodes = nodesOf(agent.live.text + live);
+      const text = agent.live.text + live;
+      bubble.nodes = tree ? expandTree(tree, text) : nodesOf(text);
     } else if (copy) {
       const source = this.agents.get(copy[0])?.bubbles.find((other) => other.n === copy[1]);
       if (!source) throw new Error("the message that another one repeats is missing");
