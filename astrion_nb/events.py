@@ -220,6 +220,15 @@ class TextStreamed:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelLoading:
+    """A model is not ready yet; ``what`` says which, after ``seconds``. Shown live, never stored."""
+
+    tag: ClassVar[str] = "model_loading"
+    what: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class UsageCounted:
     """Tokens of a request that brought no message (a failed try): counted once, as waste."""
 
@@ -306,6 +315,7 @@ Event = (
     | MessageAppended
     | RequestStarted
     | TextStreamed
+    | ModelLoading
     | UsageCounted
     | QuestionAsked
     | QuestionAnswered
@@ -328,6 +338,7 @@ TYPES: dict[str, type[Any]] = {
         MessageAppended,
         RequestStarted,
         TextStreamed,
+        ModelLoading,
         UsageCounted,
         QuestionAsked,
         QuestionAnswered,
@@ -339,7 +350,7 @@ TYPES: dict[str, type[Any]] = {
     )
 }
 
-FLEETING = (TextStreamed, RequestStarted)
+FLEETING = (TextStreamed, RequestStarted, ModelLoading)
 """Events that are shown and never stored."""
 
 

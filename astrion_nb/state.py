@@ -20,6 +20,7 @@ from .events import (
     Event,
     MessageAppended,
     MessageQueued,
+    ModelLoading,
     PendingMessage,
     QuestionAnswered,
     QuestionAsked,
@@ -270,7 +271,7 @@ def apply(state: TeamState, event: Event, *, seq: int, t: float) -> None:
         The event names an agent or question that the state does not have.
     """
     match event:
-        case TextStreamed() | RequestStarted():
+        case TextStreamed() | RequestStarted() | ModelLoading():
             return
         case MessageAppended():
             agent = state.agents[event.agent_id]

@@ -15,7 +15,6 @@ from ..tools.registry import Tool, result_text
 
 if TYPE_CHECKING:
     from ..llm.model import Model
-    from ..render.words import Origin
     from ..replay.player import Player
     from ..replay.recorder import Recorder
     from ..runtime.team import TeamRuntime
@@ -29,7 +28,6 @@ Choose = Callable[[str | None, str | None, str], tuple[str, str]]
 class LiveSession:
     """A team that is neither recorded nor replayed."""
 
-    origin: Origin = "live"
     order: Order
 
     def __init__(self) -> None:
@@ -110,8 +108,6 @@ class RecordingSession(LiveSession):
 
 class ReplaySession(LiveSession):
     """A team that is replayed: no model is made, no key is needed."""
-
-    origin: Origin = "replayed"
 
     def __init__(self, player: Player, model: Callable[[str], Model]) -> None:
         self._player = player

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Reasoning = Literal["echo", "strip"]
 RoleIds = Callable[[], Sequence[str]]
+Told = Callable[[str, float], None]
 
 LOCAL = "local/"
 SCRIPTED = "scripted/"
@@ -158,7 +159,7 @@ def local_names() -> tuple[str, ...]:
     return tuple(pins())
 
 
-def build_model(config: ModelConfig, *, roles: RoleIds | None = None) -> Model:
+def build_model(config: ModelConfig, *, roles: RoleIds | None = None, told: Told | None = None) -> Model:
     """Make the model that a configuration describes. No socket is opened and no process started.
 
     Parameters
@@ -167,6 +168,8 @@ def build_model(config: ModelConfig, *, roles: RoleIds | None = None) -> Model:
     roles : callable, optional
         Returns the ids of the roles that can be chosen now; a model that makes tool calls by JSON
         schema offers exactly these.
+    told : callable, optional
+        ``told(what, seconds)`` about once a second while a model is being loaded.
 
     Returns
     -------
@@ -184,10 +187,10 @@ def build_model(config: ModelConfig, *, roles: RoleIds | None = None) -> Model:
     except KeyError:
         known = ", ".join(sorted(PROVIDERS))
         raise ConfigError(f"the provider {config.provider!r} of {config.key!r} is unknown; there are {known}") from None
-    return build(config, roles)
+    return build(config, roles, told)
 
 
-def _build_openai(config: ModelConfig, roles: RoleIds | None) -> Model:
+def _build_openai(config: ModelConfig, roles: RoleIds | None, told: Told | None) -> Model:
     if config.api_key_env and config.api_key is None:
         raise ConfigError(
             f"the model {config.key!r} takes its key from the environment variable {config.api_key_env}, "
@@ -214,20 +217,21 @@ def _build_openai(config: ModelConfig, roles: RoleIds | None) -> Model:
     return StructuredModel(model, roles=roles)
 
 
-def _build_local(config: ModelConfig, roles: RoleIds | None) -> Model:
+def _build_local(config: ModelConfig, roles: RoleIds | None, told: Told | None) -> Model:
     from ..llm.local import LocalModel
 
     return LocalModel(
         config.key,
         config.model,
         roles=roles,
+        progress=None if told is None else lambda what, done, _: told(what, float(done)),
         context=config.context,
         body=dict(config.fast),
         thinking=dict(config.thinking),
     )
 
 
-def _build_scripted(config: ModelConfig, roles: RoleIds | None) -> Model:
+def _build_scripted(config: ModelConfig, roles: RoleIds | None, told: Told | None) -> Model:
     import runpy
 
     from ..llm.scripted import ScriptedModel
@@ -240,7 +244,7 @@ def _build_scripted(config: ModelConfig, roles: RoleIds | None) -> Model:
     return script if isinstance(script, ScriptedModel) else ScriptedModel(script, key=config.key)
 
 
-PROVIDERS: Mapping[str, Callable[[ModelConfig, RoleIds | None], Model]] = {
+PROVIDERS: Mapping[str, Callable[[ModelConfig, RoleIds | None, Told | None], Model]] = {
     OPENAI: _build_openai,
     "local": _build_local,
     "scripted": _build_scripted,

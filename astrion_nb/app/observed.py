@@ -53,8 +53,8 @@ class Observed:
 
     @property
     def origin(self) -> Origin:
-        """``live`` or ``replayed``."""
-        return self._opened.session.origin if self._opened is not None else "live"
+        """Who answers: ``live``, ``local``, ``scripted`` or ``replayed``."""
+        return self._opened.models.origin(self.state.model_key) if self._opened is not None else "live"
 
     @property
     def state(self) -> TeamState:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import ConfigError
-from ..events import ConversationStarted, Stamped
+from ..events import ConversationStarted, ModelLoading, Stamped
 from ..prompts import base_prompt
 from ..runtime.limits import Limits
 from ..runtime.team import Ports, TeamRuntime
@@ -125,6 +125,11 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
         member_tools=(*MEMBER_TOOLS, *tools),
         limits=plan.limits,
     )
+
+    def told(what: str, seconds: float) -> None:
+        runtime.bus.publish(ModelLoading(what, seconds))
+
+    models.told = told
     session.watch(runtime)
     runtime.bus.subscribe(observe)
     if fresh:

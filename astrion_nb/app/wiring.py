@@ -6,7 +6,7 @@ The one place where the parts meet. It knows every part's constructor and nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -20,8 +20,10 @@ from .config import Config, build_model
 if TYPE_CHECKING:
     from ..llm.model import Model
     from ..messages import Usage
+    from ..render.words import Origin
     from ..roles import Role, RoleSet
 
+_ORIGINS: dict[str, Origin] = {"local": "local", "scripted": "scripted"}
 _GATES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Gate]] = WeakKeyDictionary()
 
 
@@ -51,6 +53,8 @@ class Models:
         self._role_ids = role_ids
         self._made: dict[str, Model] = {}
         self._session = session
+        self.told: Callable[[str, float], None] = lambda what, seconds: None
+        """Called while a model is being loaded."""
 
     def default_key(self) -> str:
         """Return the key of a new conversation's model.
@@ -81,7 +85,18 @@ class Models:
     def _make(self, key: str) -> Model:
         if self._given is not None and key == self._given.key:
             return self._given
-        return build_model(self._config.get(key), roles=self._role_ids)
+        return build_model(self._config.get(key), roles=self._role_ids, told=lambda *said: self.told(*said))
+
+    def origin(self, key: str) -> Origin:
+        """Return who answers behind a key: ``live``, ``local``, ``scripted`` or ``replayed``."""
+        if self._session.order.replaying:
+            return "replayed"
+        if self._given is not None and key == self._given.key:
+            from ..llm.scripted import ScriptedModel
+
+            return "scripted" if isinstance(self._given, ScriptedModel) else "live"
+        config = self._config.find(key)
+        return _ORIGINS.get(config.provider, "live") if config is not None else "live"
 
     def choose(self, asked: str | None, role_model: str | None, conversation: str) -> tuple[str, str]:
         """Return the key of an agent's model, and a warning or an empty string (decision 26)."""

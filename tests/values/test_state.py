@@ -20,6 +20,7 @@ from astrion_nb.events import (
     Event,
     MessageAppended,
     MessageQueued,
+    ModelLoading,
     PendingMessage,
     QuestionAnswered,
     QuestionAsked,
@@ -290,6 +291,8 @@ def histories(draw: st.DrawFn) -> list[Event]:
                 events.append(TextStreamed(who, text))
             case "request_started":
                 events.append(RequestStarted(who, count))
+            case "model_loading":
+                events.append(ModelLoading(text, float(count)))
             case _:
                 raise AssertionError(f"write a branch for {kind}")
     return events
