@@ -38,6 +38,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "app": ("home", "roles", "llm", "a2n", "runtime", "tools", "store", "replay", "render"),
     "testing": ("app", "llm", "replay"),
     "notebook": ("app", "widgets", "render"),
+    "__main__": ("app", "notebook"),
     "root": ("roles", "app", "llm", "runtime", "tools", "replay", "render", "testing"),
 }
 # Single modules that may import more than their part.
@@ -48,8 +49,8 @@ MORE: dict[str, tuple[str, ...]] = {
     "llm.weights": ("home",),
     "llm.weights_fetch": ("home",),
 }
-# The kernel's entry points: the only place outside `notebook` that may name it, when they are called.
-ENTRY_POINTS = {"load_ipython_extension", "unload_ipython_extension"}
+# The entry points of kernel and command line: the only places outside `notebook` that may name it, when they are called.
+ENTRY_POINTS = {"load_ipython_extension", "unload_ipython_extension", "main"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def allowed(item: Import) -> bool:
         return mine in ("app", "notebook", "testing")  # the version, for people
     if theirs == mine:
         return True
-    if item.importer == "root" and theirs == "notebook":
+    if item.importer in ("root", "__main__") and theirs == "notebook":
         return item.function in ENTRY_POINTS
     if mine == "a2n":
         return item.target in ("errors", "ids")
@@ -188,6 +189,9 @@ def test_runtime_store_and_widgets_do_not_know_each_other() -> None:
         ("app.team", "from ..notebook.magics import load", False),
         ("root", "from .notebook import magics", False),
         ("root", "def load_ipython_extension(shell):\n    from .notebook.magics import load", True),
+        ("__main__", "from .notebook.demo import COMMAND", False),
+        ("__main__", "def main():\n    from .notebook.demo import COMMAND", True),
+        ("app.cli", "def main():\n    from ..notebook.demo import COMMAND", False),
         ("render.board", "import astrion_nb", False),
     ],
 )

