@@ -177,7 +177,9 @@ class Message:
             raise ValueError(f"a message has the role {role!r}; known are system, user, assistant, tool")
         calls, metadata = data.get("tool_calls") or (), data.get("metadata") or {}
         if not isinstance(calls, (list, tuple)) or not isinstance(metadata, Mapping):
-            raise ValueError(f"the tool_calls or the metadata of message {data.get('message_id')!r} are of a wrong type")
+            raise ValueError(
+                f"the tool_calls or the metadata of message {data.get('message_id')!r} are of a wrong type"
+            )
         return cls(
             role,
             data.get("content"),

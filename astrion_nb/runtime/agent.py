@@ -122,14 +122,20 @@ class Agent:
             self._arrived.set()
 
     def wake(self, *, resume: bool = False) -> None:
-        """Begin to work, unless at work already."""
+        """Begin to work, unless at work already; with calls left open, first wait for what is still to come."""
         if self.task is not None:
             return
+        resume = resume or bool(self.state.open_calls)
         self.team.busy(self, resume=resume)
         self._remaining = self.state.timeout
         if not resume:
             self.team.bus.publish(StatusChanged(self.id, "running"))
         self.task = asyncio.get_running_loop().create_task(self._work(resume), name=f"astrion:{self.name}")
+        self.task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if self.task is task:  # cancelled from outside, as when the loop ends: nothing may be claimed
+            self.team.cut_off(self)
 
     async def _work(self, resume: bool) -> None:
         me = asyncio.current_task()
@@ -137,13 +143,12 @@ class Agent:
             if resume:
                 await self._finish_calls()
                 self.team.begin_run("")
+                if self.state.status != "running":
+                    self.team.bus.publish(StatusChanged(self.id, "running"))
             while await self._turn():
                 pass
         except asyncio.CancelledError:
-            if self.task is not me or me is None:
-                raise  # by halt, which has closed the turn
-            if me.cancelling():  # from outside, as when the loop ends: nothing may be claimed
-                self.team.cut_off(self)
+            if self.task is not me or me is None or me.cancelling():
                 raise
             self._fail(AstrionError("internal fault: something that the turn awaited was cancelled"))
         except StorageError as error:
@@ -225,7 +230,9 @@ class Agent:
             finally:
                 for future in pair:
                     future.cancel()
-            if self._waking() > waking:
+            if self._waking() > waking or (self.team.talking and order.monotonic() >= until):
+                # Who is in the middle of an answer is likely to complete next: an extra turn of the
+                # leader would cost more than the wait, which has its own bound.
                 until, waking = order.monotonic() + WAKE_DELAY, self._waking()
 
     def _waking(self) -> int:
@@ -384,6 +391,9 @@ class Agent:
         """
         task = self.task
         if task is None:
+            if self.state.open_calls:  # left by a turn that was cut off while it waited
+                self._abandon(detail, reason)
+                self.team.bus.publish(StatusChanged(self.id, "idle", detail, reason))
             return None
         self._close(detail, reason, tell=tell, terminate=terminate)
         task.cancel()
@@ -399,13 +409,9 @@ class Agent:
 
     def _close(self, detail: Detail, reason: str, *, tell: bool, partial: str = "", terminate: bool = False) -> None:
         team, language = self.team, self.team.language
-        how = {"stopped": "cancelled", "timed_out": "timed out"}.get(detail, "cancelled")
         partial = partial or self._last_text()
         shown = note("partial", language, text=partial) if partial else ""
-        team.waits.withdraw(self.id, f"{self.name} was ended")
-        self.close_calls(how)
-        if not self.is_leader:
-            team.waits.give_up(self.id, f"{self.name}: {detail}{': ' + reason if reason else ''}")
+        self._abandon(detail, reason)
         team.bus.publish(StatusChanged(self.id, "idle", detail, reason))
         if self.is_leader:
             team.leader_broke(detail, reason)
@@ -421,6 +427,14 @@ class Agent:
             )
             team.report(self, "message", text, status=detail)
         self._rest()
+
+    def _abandon(self, detail: Detail, reason: str) -> None:
+        """Withdraw what the turn asked, close what it called and what it was asked."""
+        waits = self.team.waits
+        waits.withdraw(self.id, f"{self.name} was ended")
+        self.close_calls("timed out" if detail == "timed_out" else "cancelled")
+        if not self.is_leader:
+            waits.give_up(self.id, f"{self.name}: {detail}{': ' + reason if reason else ''}")
 
     def _last_text(self) -> str:
         """Return the last text of this turn, or an empty string."""

@@ -120,11 +120,14 @@ class TeamRuntime:
         self.agents: dict[int, Agent] = {}
         self._leader_tools = toolbox("leader", leader_tools)
         self._member_tools = toolbox("member", member_tools)
+        self.talking: set[int] = set()
+        """Sub-agents that are in the middle of an answer."""
         self._busy = 0
         self._leader_down = ""
         self._outcome: Outcome | None = None
         self._run_error = ""
         self._run_text = ""
+        self._ending = False
         self._rest: asyncio.Future[None] | None = None
         self._human_steps = 0
         self._deadlines = 0
@@ -267,7 +270,10 @@ class TeamRuntime:
         return self._busy <= 1
 
     def _wait_changed(self, number: int) -> None:
-        self.agent(number).clock()
+        agent = self.agent(number)
+        agent.clock()
+        if agent.task is None and agent.state.open_calls and not self._ending:
+            agent.wake(resume=True)  # its answer came while nobody worked on its turn
 
     def leader_ended(self, text: str) -> None:
         """The leader's turn has ended: answer who asked it, see to the questions it left (decision 18)."""
@@ -294,7 +300,7 @@ class TeamRuntime:
             if not future.done():
                 future.set_exception(TeamError(f"the leader's turn {detail}: {reason}"))
         self._leader_waiters.clear()
-        if self._outcome is None:
+        if not self._ending:
             for question in self.state.open_questions():
                 if question.answerer == LEADER_ID:
                     self.waits.pass_to_human(question)
@@ -378,11 +384,13 @@ class TeamRuntime:
     def stop_all(self, outcome: Outcome, reason: str = "") -> list[asyncio.Task[None]]:
         """End every turn; returns the tasks to await. What is reported meanwhile wakes nobody."""
         self._outcome, self._run_error, self._leader_down = outcome, reason, outcome
+        self._ending = True
         tasks = []
         for agent in sorted(self.agents.values(), key=lambda item: item.id):
             task = agent.halt("stopped", reason, tell=not agent.is_leader and self.state.leader == "model")
             if task is not None:
                 tasks.append(task)
+        self._ending = False
         return tasks
 
     def revive_failed(self) -> tuple[str, ...]:
@@ -398,6 +406,7 @@ class TeamRuntime:
     def shut(self) -> list[asyncio.Task[None]]:
         """Put the team away: who works is interrupted, who waits for an answer waits on (decision 29)."""
         self._outcome = self._leader_down = "interrupted"
+        self._ending = True
         tasks = []
         for agent in sorted(self.agents.values(), key=lambda item: item.id):
             waiting = agent.state.status == "waiting"

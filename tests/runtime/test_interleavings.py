@@ -1,0 +1,214 @@
+"""Whatever agents say and a person does, in whatever order: the team comes to rest and nothing is torn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.held import Held
+from support.strict_rules import violations_of
+from support.teams import Rig, rig
+from support.virtual import VirtualOrder
+
+from astrion_nb.envelope import parse
+from astrion_nb.errors import AstrionError, ContentFiltered, ModelBroken, ModelRefused
+from astrion_nb.events import MessageAppended, MessageQueued, RunEnded, RunStarted
+from astrion_nb.ids import HUMAN_ID, LEADER_ID
+from astrion_nb.llm.model import Finished, ModelRequest, StreamEvent, TextDelta
+from astrion_nb.llm.wire import wire_messages
+from astrion_nb.messages import ToolCall, Usage
+from astrion_nb.runtime.limits import Limits
+
+LEADER = "Team Leader"
+ROLES = ("ui-operator", "full-stack-engineer", "planner-zh")
+
+
+class Improviser:
+    """A model that does what a list of numbers says, and ends every turn when the list is used up."""
+
+    key = endpoint = "improv"
+
+    def __init__(self, choices: list[int]) -> None:
+        self.choices = choices[::-1]
+        self.calls = 0
+        self.violations: list[str] = []
+
+    def pick(self, among: int) -> int:
+        return self.choices.pop() % among if self.choices else 0
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamEvent]:
+        body = {"model": "m", "stream": True, "messages": wire_messages(request.messages)}
+        self.violations += violations_of(body)
+        for _ in range(self.pick(4)):
+            await asyncio.sleep(0)
+        if request.actor == LEADER and not self.calls:
+            yield Finished("", tuple(self.create(number) for number in (1, 2, 3)), "tool_calls", Usage(1, 1))
+            return
+        what = self.pick(12) if self.choices else 0
+        if what == 1:
+            yield Finished("", (), "stop", Usage(1, 0))
+            return
+        if what == 2:
+            yield TextDelta("half")
+            error = [ModelBroken("reset"), ContentFiltered("withheld"), ModelRefused("401")][self.pick(3)]
+            error.partial = "half"
+            raise error
+        if what == 3:
+            raise [ModelBroken("500"), ModelRefused("401")][self.pick(2)]
+        if what <= 5:
+            yield TextDelta("Done.")
+            yield Finished("Done.", (), "stop", Usage(1, 1))
+            return
+        text = "On it." if self.pick(2) else ""
+        if text:
+            yield TextDelta(text)
+        calls = tuple(self.call(request.actor == LEADER) for _ in range(1 + self.pick(3)))
+        yield Finished(text, calls, "tool_calls", Usage(1, 1))
+
+    def create(self, number: int) -> ToolCall:
+        self.calls += 1
+        role = ROLES[self.pick(3)]
+        limit = (5, 600)[self.pick(2)]
+        arguments = f'{{"agent_id": {number}, "role_id": "{role}", "task": "t", "timeout_seconds": {limit}}}'
+        return ToolCall(f"c{self.calls}", "create_sub_agent", arguments)
+
+    def call(self, leads: bool) -> ToolCall:
+        self.calls += 1
+        agent, question = 1 + self.pick(4), f"q-{self.pick(6)}"
+        options = [
+            ("hold", "{}"),
+            ("list_active_sub_agents", "{}"),
+            ("no_such_tool", "{"),
+        ]
+        if leads:
+            options += [
+                ("create_sub_agent", self.create(agent).arguments),
+                ("ask_sub_agent", f'{{"agent_id": {agent}, "question": "?", "question_id": "{question}"}}'),
+                ("answer_sub_agent_question", f'{{"agent_id": {agent}, "question_id": "{question}", "answer": "a"}}'),
+                ("send_message_to_sub_agent", f'{{"agent_id": {agent}, "message": "m"}}'),
+                ("terminate_sub_agent", f'{{"agent_id": {agent}}}'),
+                ("stop_sub_agent", f'{{"agent_id": {agent}}}'),
+            ]
+        else:
+            options += [
+                ("ask_master", f'{{"question": "?", "question_id": "{question}"}}'),
+                ("ask_other_agent", f'{{"target_agent_id": {agent}, "content": "?", "message_id": "{question}"}}'),
+                (
+                    "ask_other_agent",
+                    f'{{"target_agent_id": {agent}, "content": "n", "message_id": "", "expects_answer": false}}',
+                ),
+                ("answer_other_agent", f'{{"source_agent_id": {agent}, "message_id": "{question}", "answer": "a"}}'),
+                ("answer_master", f'{{"question_id": "{question}", "answer": "a"}}'),
+            ]
+        name, arguments = options[self.pick(len(options))]
+        return ToolCall(f"c{self.calls}" if self.pick(3) else "same", name, arguments)
+
+    async def close(self) -> None: ...
+
+
+async def settle(turns: int = 30) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+def actions(made: Rig, order: VirtualOrder, held: Held, number: int, question: str) -> list[Callable[[], Any]]:
+    """Return what a person can do."""
+    team = made.team
+    return [
+        lambda: team.say("more"),
+        lambda: team.port.send(HUMAN_ID, number, "psst"),
+        lambda: team.ask_as_human(number, "how is it?"),
+        lambda: team.port.stop_agent(HUMAN_ID, number, "enough"),
+        lambda: team.port.terminate(HUMAN_ID, number),
+        lambda: team.port.answer(HUMAN_ID, None, question, "so"),
+        lambda: team.stop_all("stopped", "all"),
+        lambda: order.advance(0.06),
+        lambda: order.advance(6.0),
+        held.release,
+        lambda: team.agents[number].task.cancel(),  # type: ignore[union-attr]
+    ]
+
+
+async def play(choices: list[int], deeds: list[tuple[int, int, int]], slots: int | None, human: bool) -> None:
+    order, held, model = VirtualOrder(auto=False), Held(), Improviser(choices)
+    limits = Limits(max_active_agents=slots, max_turns=25)
+    made = rig(model, tools=(held.tool,), order=order, limits=limits, human=human)
+    team = made.team
+    team.begin_run("go")
+    team.say("go")
+    for what, number, turns in deeds:
+        await settle(turns)
+        try:
+            options = actions(made, order, held, 1 + number % 4, f"q-{number % 6}")
+            options[what % len(options)]()
+        except (AstrionError, KeyError, AttributeError):
+            pass  # refused, or there is no such agent or task yet
+    await settle()
+    held.release()
+    for _ in range(400):
+        await settle()
+        if not team.running:
+            if not team.state.open_questions():
+                break
+            team.say("again")  # a turn that was cut off while it waited still waits
+        for question in team.state.open_questions():
+            if question.answerer == HUMAN_ID:
+                team.port.answer(HUMAN_ID, None, question.id, "at last")
+        order.advance(0.5)
+    check(made, order, model)
+
+
+def check(made: Rig, order: VirtualOrder, model: Improviser) -> None:
+    team, state = made.team, made.team.state
+    assert not team.running, "the team comes to rest"
+    assert model.violations == []
+    assert state.open_questions() == []
+    assert team.waits._futures == {}
+    assert team.slots.used == 0
+    assert order.next_deadline is None
+    assert state.run_status not in ("", "running")
+    assert len(made.kinds(RunStarted)) == len(made.kinds(RunEnded)) == state.run
+
+    queued = Counter((e.agent_id, e.item.id) for e in made.kinds(MessageQueued))
+    drained = Counter((e.agent_id, e.drained) for e in made.kinds(MessageAppended) if e.drained)
+    waiting = Counter((number, item.id) for number, agent in state.agents.items() for item in agent.pending)
+    assert max(queued.values()) == 1
+    assert drained + waiting == queued, "each message is read once, or still waits, in the mailbox it came to"
+
+    for number, agent in state.agents.items():
+        assert team.agents[number].task is None if number in team.agents else True
+        assert agent.status not in ("running", "waiting"), agent.display_name
+        assert not agent.open_calls
+        body = {
+            "model": "m",
+            "stream": True,
+            "messages": wire_messages(agent.messages) or [{"role": "user", "content": "x"}],
+        }
+        assert violations_of(body) == []
+        ids = [m.message_id for m in agent.messages if m.message_id]
+        assert len(ids) == len(set(ids))
+        for message in agent.messages:
+            if message.role != "user":
+                continue
+            if number == LEADER_ID and message.metadata["message_source"] == "user":
+                continue
+            assert parse(message.content or "").id == message.metadata["envelope_id"]
+    total = sum((agent.tokens for agent in state.agents.values()), Usage())
+    assert total == state.usage()
+
+
+deeds = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 5), st.integers(0, 12)), max_size=14)
+
+
+@pytest.mark.faults
+@settings(max_examples=250, deadline=None)
+@given(st.lists(st.integers(0, 59), min_size=10, max_size=160), deeds, st.sampled_from([None, 1, 2, 16]), st.booleans())
+def test_any_interleaving_comes_to_rest_whole(
+    choices: list[int], deeds: list[tuple[int, int, int]], slots: int | None, human: bool
+) -> None:
+    asyncio.run(asyncio.wait_for(play(choices, deeds, slots, human), 20))
