@@ -30,7 +30,10 @@ _GATES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Gate]] = WeakKeyD
 def shared_gate(endpoint: str) -> Gate:
     """Return the gate of an endpoint, one for all teams on the running loop (decision 24)."""
     gates = _GATES.setdefault(asyncio.get_running_loop(), {})
-    return gates.setdefault(endpoint, Gate(Live()))
+    gate = gates.get(endpoint)
+    if gate is None:
+        gate = gates[endpoint] = Gate(Live())
+    return gate
 
 
 class Models:
@@ -138,6 +141,7 @@ class Roles:
     def __init__(self, config: Config, chosen: Sequence[str | Role] | None) -> None:
         self._config = config
         self._given = {role.id: role for role in chosen or () if not isinstance(role, str)}
+        self._read: dict[str, tuple[tuple[int, int, int], Role]] = {}
         self._ids = None if chosen is None else tuple(role if isinstance(role, str) else role.id for role in chosen)
 
     @property
@@ -170,7 +174,17 @@ class Roles:
         if self._ids is not None and role_id not in self._ids:
             known = ", ".join(self._ids)
             raise RoleError(f"role_id: {role_id!r} is not among the roles of this team: {known}")
-        return role_files.load(role_id, self._config.home)
+        path = self._config.home.agents / f"{role_id}.md"
+        try:
+            stat = path.stat()
+        except OSError:
+            return role_files.load(role_id, self._config.home)
+        # A fan-out creates many agents of one role; the file is read again when it has changed.
+        signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        found = self._read.get(role_id)
+        if found is None or found[0] != signature:
+            found = self._read[role_id] = (signature, role_files.load(role_id, self._config.home))
+        return found[1]
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids that can be used."""

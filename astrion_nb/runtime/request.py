@@ -86,7 +86,10 @@ async def _try(
             async for event in agent.model.stream(request):
                 kind = type(event)
                 if kind is TextDelta:
-                    shown = True
+                    if not shown:
+                        shown = True
+                        if agent_id:
+                            team.talking.add(agent_id)
                     if bus.watched:
                         publish(TextStreamed(agent_id, event.text))
                 elif kind is ReasoningDelta:
@@ -98,6 +101,7 @@ async def _try(
             # Whatever it is, it happens in the order of steps: the caller admits one and then raises.
             error = raised
         finally:
+            team.talking.discard(agent_id)
             team.slots.release()
     finally:
         gate.leave(error if isinstance(error, ModelError) else None, answered=finished is not None)
