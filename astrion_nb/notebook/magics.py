@@ -24,6 +24,7 @@ from .output import Rendered
 from .session import Session, checked_text
 
 _CURRENT = "\0current"
+_NO_FRAME = 1_000_000
 
 
 @dataclass
@@ -231,13 +232,20 @@ class AstrionMagics(Magics):
 
     def _addressed(self, rest: str, cell: str | None, expand: bool, magic: str) -> tuple[str, str]:
         self.session.current()
+        if expand:  # the name too: %ask --expand {team.agents[0].display_name} …
+            rest, cell = self._expanded(rest), None if cell is None else self._expanded(cell)
         who, text = target(rest, self.session.names())
         if not who:
             raise ConfigError(f"{magic}: say to whom: {magic} TARGET text; %astrion agents lists them")
-        return who, self._text(_joined(text, cell), expand, f"{magic}: the text")
+        return who, self._text(_joined(text, cell), False, f"{magic}: the text")
 
     def _text(self, text: str, expand: bool, what: str) -> str:
-        return checked_text(self.session.shell.var_expand(text) if expand else text, what)
+        return checked_text(self._expanded(text) if expand else text, what)
+
+    def _expanded(self, text: str) -> str:
+        # Beyond the stack's end IPython looks at the user's names only, and not at those of this function too.
+        expanded: str = self.session.shell.var_expand(text, depth=_NO_FRAME)
+        return expanded
 
 
 def _joined(text: str, cell: str | None) -> str:
@@ -282,6 +290,7 @@ def unload(shell: Any) -> None:
     for kind, names in (("line", ("ask", "send", "answer", "astrion")), ("cell", ("team", "ask", "send", "answer"))):
         for name in names:
             shell.magics_manager.magics[kind].pop(name, None)
+    shell.magics_manager.registry.pop(type(magics).__name__, None)
     with_config = getattr(shell, "configurables", [])
     if magics in with_config:
         with_config.remove(magics)
