@@ -178,6 +178,43 @@ def _value(rest: str, magic: str, spec: _Spec, cls: type[Any]) -> tuple[Any, str
     return text, rest
 
 
+def cursor(cls: type[Any], line: str) -> tuple[str, str]:
+    """Say what is being written at the end of a line.
+
+    Parameters
+    ----------
+    cls : type
+        A dataclass whose flags were made by :func:`flag`.
+    line : str
+        Up to the cursor.
+
+    Returns
+    -------
+    tuple of str
+        The name of the field whose value is being written (empty: none), and the piece written so
+        far: of that value, of a flag, or all that stands behind the flags.
+    """
+    known = {spec.option: spec for spec in specs(cls)}
+    bare = {item.name for item in dataclasses.fields(cls) if item.metadata.get("bare") is not None}
+    rest = line.lstrip(" \t")
+    while (word := re.match(r"--[^\s=]*", rest)) and word.end() < len(rest):
+        spec, after = known.get(word.group()), rest[word.end() :]
+        value = after[1:] if after.startswith("=") else after.lstrip(" \t")
+        if spec is None or spec.kind is bool or (spec.name in bare and value.startswith("--")):
+            rest = after.lstrip(" \t")
+            continue
+        found = _TOKEN.match(value)
+        if found is None or found.end() == len(value):
+            return spec.name, value
+        rest = value[found.end() :].lstrip(" \t")
+    return "", rest
+
+
+def choices(cls: type[Any], name: str) -> tuple[str, ...]:
+    """Return the values that a field allows, if it allows only some."""
+    return next(spec.choices for spec in specs(cls) if spec.name == name)
+
+
 def usage(cls: type[Any], magic: str) -> str:
     """Return the help of a magic, from its arguments class."""
     doc = (cls.__doc__ or "").strip().splitlines()

@@ -190,7 +190,7 @@ def conversations(session: Session, arguments: Any, rest: str) -> Rendered:
     return _Table(rows, write([table(rows[0], rows[1:])]))
 
 
-@command("resume", "ID")
+@command("resume", "ID", None, Session.conversation_ids)
 def resume(session: Session, arguments: Any, rest: str) -> None:
     """Open a stored conversation: says what was interrupted and who still waits."""
     if not rest:
@@ -283,7 +283,7 @@ def roles(session: Session, arguments: Any, rest: str) -> Rendered:
     return _Table(rows, write([table(rows[0], rows[1:])]))
 
 
-@command("help", "[COMMAND]")
+@command("help", "[COMMAND]", None, lambda session: [*COMMANDS])
 def help_(session: Session, arguments: Any, rest: str) -> None:
     """List the commands, or explain one."""
     if rest:

@@ -1,4 +1,4 @@
-"""Tab completion in the lines of our magics: commands, flags, agents, roles, models, questions.
+"""Tab completion in the lines of our magics: commands, flags and their values, agents, questions.
 
 A matcher that answers only on our lines and then suppresses the others, so that Python names do not
 mix in. Knows the session's names and nothing of how magics work.
@@ -6,9 +6,12 @@ mix in. Knows the session's names and nothing of how magics work.
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
 from typing import Any
 
+from .args import choices, cursor, options
 from .session import Session
 
 _LINE = re.compile(r"^\s*(?:\w+\s*=\s*)?%%?(team|ask|send|answer|astrion)\s(.*)$", re.DOTALL)
@@ -30,13 +33,10 @@ def install(shell: Any, session: Session) -> None:
         found = _LINE.match(line)
         if found is None or "\n" in context.full_text[: context.full_text.find(line)].strip():
             return {"completions": [], "suppress": False}
-        magic, rest = found.groups()
-        word = re.search(r"\S*$", rest)
-        prefix = word.group() if word else ""
-        options = [text for text in candidates(session, magic, rest) if text.startswith(prefix)]
+        piece, texts = candidates(session, *found.groups())
         return {
-            "completions": [SimpleCompletion(text=text, type="astrion") for text in options],
-            "matched_fragment": prefix,
+            "completions": [SimpleCompletion(text=text, type="astrion") for text in texts],
+            "matched_fragment": piece,
             "suppress": True,
         }
 
@@ -52,7 +52,7 @@ def remove(shell: Any) -> None:
         ]
 
 
-def candidates(session: Session, magic: str, rest: str) -> list[str]:
+def candidates(session: Session, magic: str, rest: str) -> tuple[str, list[str]]:
     """Return what may stand at the end of a magic's line.
 
     Parameters
@@ -62,32 +62,65 @@ def candidates(session: Session, magic: str, rest: str) -> list[str]:
         Without percent signs.
     rest : str
         The line after it, up to the cursor.
+
+    Returns
+    -------
+    tuple
+        The piece written so far, and the texts that may stand in its place.
     """
-    from .args import options
     from .commands import COMMANDS
     from .magics import ARGUMENTS
 
-    words = rest.split()
-    before = words if rest.endswith((" ", "\t")) or not words else words[:-1]
-    current = "" if before == words else words[-1]
-    if magic == "astrion":
-        if not before:
-            return [*COMMANDS]
-        command = COMMANDS.get(before[0])
-        if command is None:
-            return []
-        return options(command.arguments) if current.startswith("--") else command.candidates(session)
-    if current.startswith("--"):
-        return options(ARGUMENTS[magic])
-    last = before[-1] if before else ""
-    if magic == "team":
-        if last in ("--model", "--all-models"):
-            return list(session.config().keys)
-        if last == "--roles":
-            return session.role_ids()
-        return options(ARGUMENTS[magic])
-    if [word for word in before if not word.startswith("--")]:
-        return []
-    if magic == "answer":
-        return session.question_ids()
-    return [f'"{name}"' if " " in name else name for name in [*session.names(), "leader"]]
+    if magic != "astrion":
+        return _of(session, ARGUMENTS[magic], rest, _PLACES[magic])
+    name, blank, after = rest.lstrip().partition(" ")
+    if not blank:
+        return name, _beginning([*COMMANDS], name)
+    command = COMMANDS.get(name)
+    return ("", []) if command is None else _of(session, command.arguments, after, command.candidates)
+
+
+def _of(session: Session, cls: type[Any], rest: str, places: Callable[[Session], list[str]]) -> tuple[str, list[str]]:
+    field, piece = cursor(cls, rest)
+    if not field:
+        if piece.startswith("--") or (not piece and places is _nothing):
+            return piece, _beginning(options(cls), piece)
+        return piece, _beginning(places(session), piece)
+    values = choices(cls, field) or _VALUES.get(field, _nothing)(session)
+    before, comma, last = piece.rpartition(",")
+    return piece, [before + comma + text for text in _beginning(list(values), last)]
+
+
+def _beginning(texts: list[str], piece: str) -> list[str]:
+    """Return the texts that begin with a piece, in quotes if it begins with one."""
+    quote = piece[:1] if piece[:1] in ("'", '"') else ""
+    folded = piece[len(quote) :].casefold()
+    return [f"{quote}{text}{quote}" for text in texts if text.casefold().startswith(folded)]
+
+
+def _nothing(session: Session) -> list[str]:
+    return []
+
+
+def _targets(session: Session) -> list[str]:
+    return [*session.names(), "leader"]
+
+
+def _functions(session: Session) -> list[str]:
+    space = session.shell.user_ns
+    return sorted(name for name, value in space.items() if not name.startswith("_") and inspect.isfunction(value))
+
+
+_PLACES: dict[str, Callable[[Session], list[str]]] = {
+    "team": _nothing,
+    "ask": _targets,
+    "send": _targets,
+    "answer": Session.question_ids,
+}
+_VALUES: dict[str, Callable[[Session], list[str]]] = {
+    "model": Session.model_keys,
+    "all_models": Session.model_keys,
+    "roles": Session.role_ids,
+    "continue_": Session.conversation_ids,
+    "with_": _functions,
+}

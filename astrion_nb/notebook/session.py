@@ -31,7 +31,7 @@ from .bridge import POLL, Bridge, KernelLoop, ThreadLoop
 from .frontend import allows_input, has_kernel
 from .output import show_static
 from .remote import RemoteTeam
-from .shown import Shown, transcript
+from .shown import Shown, Trouble, transcript
 
 T = TypeVar("T")
 BEFORE_INPUT = 3.0
@@ -54,7 +54,7 @@ class Session:
         self._lock = threading.RLock()
         self._bridge: Bridge | None = None
         self._mode = "thread"
-        self._unseen: list[Shown] = []
+        self._unseen: list[Trouble] = []
         self.variable = "team"
         self.team: Team | None = None
         self.shown: Shown | None = None
@@ -150,7 +150,7 @@ class Session:
             self.close_team()
 
     def close_team(self) -> None:
-        """Put the open team away: files at rest, lock free."""
+        """Put the open team away: files at rest, lock free. What fails is said at the next magic."""
         with self._lock:
             team, self.team = self.team, None
             shown, self.shown = self.shown, None
@@ -158,7 +158,10 @@ class Session:
             return
         if shown is not None:
             shown.close_view()
-        self.do(team.close())
+        try:
+            self.do(team.close())
+        except AstrionError as error:
+            self._note(Trouble(f"{type(error).__name__}: {error}"))
         if shown is not None and shown.finishing is not None:  # its transcript is on the way to its cell
             concurrent.futures.wait([shown.finishing], 5.0)
 
@@ -169,13 +172,16 @@ class Session:
             del self.shell.user_ns[self.variable]
         with self._lock:
             bridge, self._bridge = self._bridge, None
+            unseen, self._unseen = self._unseen, []
         if bridge is not None:
             bridge.close()
+        for trouble in unseen:
+            print(trouble.text, file=sys.stderr)
 
     # -- trouble ------------------------------------------------------------------------
 
     def surface(self) -> None:
-        """Say, once, how runs failed that no cell has waited for.
+        """Say, once, what went wrong where no cell was waiting.
 
         Raises
         ------
@@ -184,11 +190,15 @@ class Session:
         """
         with self._lock:
             unseen, self._unseen = self._unseen, []
-        told = [shown.trouble for shown in unseen if shown.trouble]
+        told = [trouble.text for trouble in unseen if trouble.text]
         if told and not allows_input(self.shell):
-            raise RunFailed(f"an earlier run has failed: {'; '.join(told)}")
+            raise RunFailed(f"before this cell: {'; '.join(told)}")
         for line in told:
             print(line, file=sys.stderr)
+
+    def _note(self, trouble: Trouble) -> None:
+        with self._lock:
+            self._unseen.append(trouble)
 
     # -- running ------------------------------------------------------------------------
 
@@ -234,12 +244,11 @@ class Session:
         try:
             result = await shown.team.wait(timeout=timeout)
             if result.status == "timed_out":
-                shown.trouble = f"TeamError: the team was stopped: {result.error}"
+                shown.trouble.text = f"TeamError: the team was stopped: {result.error}"
         except AstrionError as error:
-            shown.trouble = f"{type(error).__name__}: {error}"
-        if shown.trouble:
-            with self._lock:
-                self._unseen.append(shown)
+            shown.trouble.text = f"{type(error).__name__}: {error}"
+        if shown.trouble.text:
+            self._note(shown.trouble)
         shown.fill_place()
         if not shown.silent:
             shown.close_view()
@@ -270,7 +279,7 @@ class Session:
             result = self.look(team.result)
         except RunFailed as failed:
             error, result = failed, self.look(team.result)
-        shown.trouble = ""  # who waits is told by the error itself
+        shown.trouble.text = ""  # who waits is told by the error itself
         if show:
             shown.told = True
             shown.close_view()
@@ -356,6 +365,17 @@ class Session:
         from .. import roles
 
         return list(roles.list_roles(self.config().home).ids)
+
+    def model_keys(self) -> list[str]:
+        """Return the models that can be named."""
+        return list(self.config().keys)
+
+    def conversation_ids(self) -> list[str]:
+        """Return the stored conversations, newest first."""
+        from ..store.conversations import ConversationStore
+
+        entries = ConversationStore(self.config().home).list()
+        return [entry.id for entry in sorted(entries, key=lambda item: item.updated_at, reverse=True)]
 
     def question_ids(self) -> list[str]:
         """Return the open questions that a person may answer."""

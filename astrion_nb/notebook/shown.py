@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..app.team import Team
 from ..ids import LEADER_ID
 from ..render.transcript import bundle
 from .output import Output, view_bundle
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What went wrong where no cell was waiting; empty once somebody was told."""
+
+    text: str = ""
 
 
 class Shown:
@@ -38,8 +46,8 @@ class Shown:
         """Whether the transcript is shown, or is being shown, somewhere."""
         self.finishing: concurrent.futures.Future[None] | None = None
         """What fills the place in the background, where the cell has not waited."""
-        self.trouble = ""
-        """How the run failed while no cell waited for it; empty once somebody was told."""
+        self.trouble = Trouble()
+        """How the run failed, if no cell waited for it."""
         self.view: Any = None
         self._view_output: Output | None = None
         self._place: Output | None = None
