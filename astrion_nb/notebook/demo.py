@@ -65,7 +65,9 @@ def _require(*modules: str) -> None:
 def _open(quickstart: Quickstart, *, browser: bool) -> int:
     """Run JupyterLab in the foreground until the person ends it."""
     notebook = quickstart.notebook
-    command = [sys.executable, "-m", "jupyterlab", str(notebook), f"--ServerApp.root_dir={notebook.parent}"]
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={notebook.parent}"]
+    # Not as a file to open: then the address that is printed would not lead to it.
+    command.append(f"--LabApp.default_url=/lab/tree/{notebook.name}")
     if not browser:
         command.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -142,6 +144,7 @@ def execute(notebook: Path, environment: Mapping[str, str]) -> Path:
         timeout=CELL_LIMIT,
         startup_timeout=KERNEL_LIMIT,
         resources={"metadata": {"path": str(notebook.parent)}},
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],  # its remarks on transports are nothing for this person
         store_widget_state=False,  # the transcript says all, and viewers would prefer a widget they cannot show
         on_cell_start=on_cell_start,
     )

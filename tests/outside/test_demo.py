@@ -175,7 +175,8 @@ class TestWithTheWeights:
                 assert path == "/lab/tree/quickstart.ipynb"
                 content = _ask(f"{address}/api/contents/quickstart.ipynb", token)
                 assert content["format"] == "json"
-                kernel = _ask(f"{address}/api/kernels", token, method="POST")
+                session = {"path": "quickstart.ipynb", "type": "notebook", "name": "", "kernel": {"name": "python3"}}
+                kernel = _ask(f"{address}/api/sessions", token, session)["kernel"]
                 show = "import os, sys\nprint(sys.executable, os.environ['ASTRION_MODEL'], os.getcwd())"
                 said = _run_in(tmp_path / "runtime" / f"kernel-{kernel['id']}.json", show)
                 assert said.split() == [sys.executable, "local/smollm2", str(tmp_path / "demo")]
@@ -200,9 +201,9 @@ def _address(lab: subprocess.Popen[bytes]) -> tuple[str, str, str]:
     raise AssertionError(f"no address after a minute:\n{said.decode()}")
 
 
-def _ask(url: str, token: str, method: str = "GET") -> dict[str, Any]:
-    data = b"{}" if method == "POST" else None
-    request = urllib.request.Request(url, data=data, method=method, headers={"Authorization": f"token {token}"})
+def _ask(url: str, token: str, post: dict[str, Any] | None = None) -> dict[str, Any]:
+    data = None if post is None else json.dumps(post).encode()
+    request = urllib.request.Request(url, data=data, headers={"Authorization": f"token {token}"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         content: dict[str, Any] = json.load(answer)
     return content
