@@ -125,7 +125,10 @@ class Feed:
             self._began, self._ended, self._team_changed = stamped.t, 0.0, True
         elif isinstance(event, RunEnded):
             self._ended, self._team_changed = stamped.t, True
-        elif isinstance(event, (ConversationStarted, Warned)):
+        elif isinstance(event, ConversationStarted):
+            self._team_changed = True
+            self._changed.add(LEADER_ID)
+        elif isinstance(event, Warned):
             self._team_changed = True
 
     def _begin_answer(self, agent_id: int) -> None:
