@@ -16,6 +16,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from support.lab import until_up
 from support.local_weights import smollm2
 
 from astrion_nb.__main__ import main
@@ -173,6 +174,7 @@ class TestWithTheWeights:
             try:
                 address, path, token = _address(lab)
                 assert path == "/lab/tree/quickstart.ipynb"
+                until_up(lab, address, f"token {token}")
                 content = _ask(f"{address}/api/contents/quickstart.ipynb", token)
                 assert content["format"] == "json"
                 session = {"path": "quickstart.ipynb", "type": "notebook", "name": "", "kernel": {"name": "python3"}}

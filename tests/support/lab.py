@@ -404,21 +404,32 @@ def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
             start_new_session=True,
         )
         try:
-            _until_up(process, url, log)
+            try:
+                until_up(process, url)
+            except AssertionError as error:
+                raise AssertionError(f"{error}:\n{log.read_text('utf-8', 'replace')[-3000:]}") from None
             yield url, root, data
         finally:
             _end(process)
 
 
-def _until_up(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def until_up(process: subprocess.Popen[bytes], url: str, authorization: str = "") -> None:
+    """Wait until a Jupyter server answers; it prints its address a moment before it does.
+
+    Raises
+    ------
+    AssertionError
+        It ended, or does not answer in time.
+    """
+    request = urllib.request.Request(f"{url}/api/status", headers={"Authorization": authorization})
     deadline = time.monotonic() + LOAD
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"{url}/api/status", timeout=5):
+            with urllib.request.urlopen(request, timeout=5):
                 return
         except OSError:
             time.sleep(0.1)
-    raise AssertionError(f"JupyterLab did not start:\n{log.read_text('utf-8', 'replace')[-3000:]}")
+    raise AssertionError(f"JupyterLab at {url} does not answer; exit status {process.poll()}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
