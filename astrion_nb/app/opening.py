@@ -6,7 +6,7 @@ Everything that a team is made of is put together here, once; what it is asked t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +15,7 @@ from ..events import ConversationStarted, ModelLoading, Stamped
 from ..prompts import base_prompt
 from ..runtime.limits import Limits
 from ..runtime.team import Ports, TeamRuntime
-from ..tools.registry import Tool
+from ..tools.registry import Tool, toolbox
 from .cassettes import LiveSession, attach
 from .config import Config
 from .wiring import Models, Roles, shared_gate
@@ -87,8 +87,36 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
     if fresh:
         key = models.default_key()
         models.get(key)
+    tools = session.tools(plan.tools)
+    # What cannot be had is refused before anything is made.
+    boxes = (*LEADER_TOOLS, *tools), (*MEMBER_TOOLS, *tools)
+    toolbox("leader", boxes[0])
+    toolbox("member", boxes[1])
     store = ConversationStore(config.home, durability=plan.durability, clock=order.now)
-    conversation = store.create() if plan.conversation is None else store.open(plan.conversation)
+    conversation = store.create() if fresh else store.open(plan.conversation or "")
+    try:
+        if not fresh and conversation.state.leader == "model":
+            models.get(conversation.state.model_key)
+        runtime = _begin(plan, conversation, key, models, session, boxes, observe, attended)
+    except BaseException:
+        conversation.close_now()  # else nobody could open it again in this process
+        raise
+    return Opened(runtime, conversation, models, session)
+
+
+def _begin(
+    plan: Plan,
+    conversation: Conversation,
+    key: str,
+    models: Models,
+    session: LiveSession,
+    boxes: tuple[Sequence[Tool], Sequence[Tool]],
+    observe: Callable[[Stamped], None],
+    attended: Callable[[], bool],
+) -> TeamRuntime:
+    """Put the runtime together on an open conversation; ``key`` is the model of a new one, else empty."""
+    config, roles, order = plan.config, plan.roles, session.order
+    fresh = plan.conversation is None
     language: Literal["zh", "en"] = "zh" if config.language == "zh" else "en"
     language = session.fact("language", language if fresh else conversation.state.language)
     replayed_human = session.fact("human", None) if order.replaying else None
@@ -117,14 +145,7 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
         human_can_act=human_can_act,
         offers=offers,
     )
-    tools = session.tools(plan.tools)
-    runtime = TeamRuntime(
-        conversation.state,
-        ports,
-        leader_tools=(*LEADER_TOOLS, *tools),
-        member_tools=(*MEMBER_TOOLS, *tools),
-        limits=plan.limits,
-    )
+    runtime = TeamRuntime(conversation.state, ports, leader_tools=boxes[0], member_tools=boxes[1], limits=plan.limits)
 
     def told(what: str, seconds: float) -> None:
         runtime.bus.publish(ModelLoading(what, seconds))
@@ -141,4 +162,4 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
         )
     else:
         runtime.restore()
-    return Opened(runtime, conversation, models, session)
+    return runtime

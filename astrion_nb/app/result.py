@@ -5,11 +5,16 @@ Pure: made from a state, knows no loop and no file.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
+from ..events import MessageAppended
 from ..ids import HUMAN_ID
 from ..messages import Usage
 from ..state import AgentState, TeamState
+
+NO_PERSON = "this question needs a person, and no person can act here"
+"""How the runtime refuses a question to a person who is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,29 @@ def question_infos(state: TeamState, *, for_human: bool = False) -> tuple[Questi
         for q in state.open_questions()
         if not for_human or q.answerer == HUMAN_ID
     )
+
+
+def refused_question(state: TeamState, event: MessageAppended) -> str:
+    """Return the question that a tool refused because no person could act, as one line, or nothing.
+
+    Parameters
+    ----------
+    state : TeamState
+        Holds the event already.
+    event : MessageAppended
+    """
+    message = event.message
+    if message.role != "tool" or NO_PERSON not in (message.content or ""):
+        return ""
+    for earlier in reversed(state.agents[event.agent_id].messages):
+        for call in earlier.tool_calls:
+            if call.id == message.tool_call_id and call.name == "ask_master":
+                try:
+                    arguments = json.loads(call.arguments)
+                except ValueError:
+                    return ""
+                return f"{arguments.get('question_id', call.name)}: {arguments.get('question', '')}"
+    return ""
 
 
 def team_result(state: TeamState, unanswered: tuple[str, ...]) -> TeamResult:

@@ -24,7 +24,7 @@ from ..errors import (
     TeamBusy,
     TeamError,
 )
-from ..events import QuestionClosed, RunEnded, Stamped
+from ..events import MessageAppended, QuestionClosed, RunEnded, Stamped
 from ..home import Home
 from ..ids import HUMAN_ID, LEADER_ID
 from ..runtime.limits import Limits
@@ -34,7 +34,7 @@ from ..tools.registry import Tool, tool
 from .config import Config
 from .observed import Observed
 from .opening import Opened, Plan, open_team
-from .result import TeamResult, team_result
+from .result import TeamResult, refused_question, team_result
 from .wiring import Roles
 
 if TYPE_CHECKING:
@@ -141,6 +141,8 @@ class Team(Observed):
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered: list[str] = []
         self._closed = False
+        self._put_away = False
+        self._closing = asyncio.Lock()
 
     # -- opening and closing ------------------------------------------------------------
 
@@ -170,25 +172,33 @@ class Team(Observed):
     async def close(self) -> None:
         """Put the team away: running agents are interrupted, waiting ones wait on, files are at rest.
 
-        May be called more than once.
+        May be called more than once; after an error it tries again.
+
+        Raises
+        ------
+        StorageError
+            The conversation cannot be written. It stays open, and nothing is lost.
         """
-        if self._closed:
-            return
         self._closed = True
-        if self._settling is not None:
-            self._settling.cancel()
-        opened = self._opened
-        try:
-            if opened is not None:
-                await _ended(opened.runtime.shut())
-                for task in tuple(self._tasks):
-                    await asyncio.wait({task})
-                await opened.conversation.close()
-        finally:
-            self._watch.close()
-            if opened is not None:
-                await opened.models.close()
-                opened.session.close()
+        async with self._closing:
+            if self._put_away:
+                return
+            if self._settling is not None:
+                self._settling.cancel()
+            opened = self._opened
+            try:
+                if opened is not None:
+                    await _ended(opened.runtime.shut())
+                    await _ended(tuple(self._tasks))
+                    await opened.conversation.close()
+                self._put_away = True
+            finally:
+                self._watch.close()
+                if opened is not None:
+                    try:
+                        await opened.models.close()
+                    finally:
+                        opened.session.close()
 
     def _observe(self, stamped: Stamped) -> None:
         event = stamped.event
@@ -200,6 +210,8 @@ class Team(Observed):
             self._settle_soon()
         elif isinstance(event, QuestionClosed) and "no person can act" in event.reason:
             self._unanswered.append(f"{event.question_id}: {self.state.questions[event.question_id].content}")
+        elif isinstance(event, MessageAppended) and (refused := refused_question(self.state, event)):
+            self._unanswered.append(refused)
 
     def _settle_soon(self) -> None:
         if self._settling is not None:
@@ -266,11 +278,12 @@ class Team(Observed):
         StorageError
             The conversation cannot be saved.
         """
-        await self.start(text)
+        before = self.state.run
         try:
+            await self.start(text)
             return await self.wait(timeout=timeout)
         except asyncio.CancelledError:
-            if self._opened is not None:
+            if self._opened is not None and self.state.run > before:
                 await _ended(self._opened.runtime.stop_all("stopped", "the caller was cancelled"))
             raise
 

@@ -1,14 +1,17 @@
 """Who looks at a team: the log of this process, listeners that iterate, views that are called.
 
-Knows events and nothing else. A view that raises never ends an agent: the bus sees to that.
+Knows events and nothing else. A view that raises is logged and harms neither agents nor other views.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 
 from ..events import FLEETING, Event, Stamped
+
+log = logging.getLogger(__name__)
 
 
 class Watch:
@@ -32,7 +35,10 @@ class Watch:
         for queue in self._listeners:
             queue.put_nowait(stamped)
         for view in self._views:
-            view(stamped)
+            try:
+                view(stamped)
+            except Exception:
+                log.exception("a view failed on %s", type(stamped.event).__name__)
 
     def add(self, view: Callable[[Stamped], None]) -> Callable[[], None]:
         """Call ``view`` with every event from now on; returns what ends it."""

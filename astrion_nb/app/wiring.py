@@ -122,10 +122,16 @@ class Models:
         return self._config.cost(key, usage)
 
     async def close(self) -> None:
-        """Close every model that was used."""
+        """Close every model that was used; of several that fail to, the first is told."""
         made, self._made = self._made, {}
+        first: Exception | None = None
         for model in made.values():
-            await model.close()
+            try:
+                await model.close()
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first
 
 
 class Roles:

@@ -111,6 +111,8 @@ class Port:
         agent, guessed = find(self._team.state, reference)
         if agent.status == "terminated":
             raise AgentTerminated(f"{agent.display_name} is terminated and cannot be addressed any more")
+        if agent.agent_id != LEADER_ID:
+            self._team.agent(agent.agent_id)  # a stored agent's model may be gone: then nothing has happened
         return agent, guessed
 
     # -- what tools call ----------------------------------------------------------------
@@ -159,7 +161,10 @@ class Port:
 
     async def answer_result(self, question: Question) -> dict[str, Any]:
         """Wait for a question and return the asker's tool result."""
-        question = await self._team.waits.answered(question.id)
+        return self.outcome(await self._team.waits.answered(question.id))
+
+    def outcome(self, question: Question) -> dict[str, Any]:
+        """Return the asker's tool result for a question that is answered or closed."""
         if question.status == "answered":
             return {"success": True, "question_id": question.id, "answer": self._team.waits.envelope(question)}
         return {"success": False, "question_id": question.id, "error": question.reason}

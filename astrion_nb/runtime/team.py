@@ -167,8 +167,9 @@ class TeamRuntime:
 
     def deliver(self, target: int, item: PendingMessage) -> None:
         """Put a message into a mailbox; wake its owner when it should."""
-        self.bus.publish(MessageQueued(target, item))
+        # First, because a stored agent's model may be gone: then nothing has happened.
         agent = self.agent(target) if target != LEADER_ID or self.state.leader == "model" else None
+        self.bus.publish(MessageQueued(target, item))
         if agent is None:
             self._person_reads()
             return
@@ -433,6 +434,7 @@ class TeamRuntime:
                     self.inform(LEADER_ID, note("interrupted", self.language), wakes=False, about=state.agent_id)
         if self.state.run_status == "running":
             self.bus.publish(RunEnded(self.state.run, "interrupted", self._run_text, "the program ended"))
+        self.waits.deliver_again()
 
     def abort(self, error: Exception) -> None:
         """What happens can no longer be saved: end everything, keep what is in memory."""

@@ -187,7 +187,8 @@ class Conversation:
         """
         if self._begin_close():
             await self._settled_before()
-            await asyncio.wrap_future(self._settle(last=True))
+            if not self.closed:  # by a call before this one, which was cancelled
+                await asyncio.wrap_future(self._settle(last=True))
 
     def close_now(self, timeout: float | None = 10.0) -> None:
         """Close from where no event loop runs; see :meth:`close`.
