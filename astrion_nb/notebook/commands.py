@@ -147,8 +147,11 @@ _Stop = make_dataclass("_Stop", [("reason", str, flag("", "why, for the leader t
 def stop(session: Session, arguments: Any, rest: str) -> None:
     """Stop the team, or one agent; everybody can be written to afterwards."""
     team = session.current()
-    who = target(rest, session.names())[0] if rest else None
-    session.do(team.stop(who, arguments.reason))
+    who, more = target(rest, session.names()) if rest else (None, "")
+    if who is None and not session.running():
+        print("nobody is at work")
+        return
+    session.do(team.stop(who, arguments.reason or more))
     print(f"stopped: {who or 'the team'}")
 
 

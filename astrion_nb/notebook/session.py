@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import logging
 import sys
 import threading
 import time
@@ -27,12 +28,15 @@ from ..errors import (
     TeamBusy,
     TeamError,
 )
+from ..events import Stamped, StatusChanged
+from ..ids import LEADER_ID
 from .bridge import POLL, Bridge, KernelLoop, ThreadLoop
 from .frontend import allows_input, has_kernel
 from .output import show_static
 from .remote import RemoteTeam
 from .shown import Shown, Trouble, transcript
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 BEFORE_INPUT = 3.0
 """Seconds that an open question waits for a click before the cell asks in its own line."""
@@ -55,6 +59,8 @@ class Session:
         self._bridge: Bridge | None = None
         self._mode = "thread"
         self._unseen: list[Trouble] = []
+        self._told_viewless = False
+        self._waiting = 0
         self.variable = "team"
         self.team: Team | None = None
         self.shown: Shown | None = None
@@ -138,6 +144,7 @@ class Session:
     def adopt(self, team: Team) -> None:
         """Make a team the kernel's, putting an earlier one away."""
         self.close_team()
+        team.watch(self._notice)
         with self._lock:
             self.team = team
             space = self.shell.user_ns
@@ -195,6 +202,15 @@ class Session:
             raise RunFailed(f"before this cell: {'; '.join(told)}")
         for line in told:
             print(line, file=sys.stderr)
+
+    def _notice(self, stamped: Stamped) -> None:
+        """On the team's loop: note an agent that fails while no cell waits for the team and a person is there."""
+        event, team = stamped.event, self.team
+        if not isinstance(event, StatusChanged) or event.detail not in ("failed", "timed_out"):
+            return
+        if event.agent_id != LEADER_ID and team is not None and team.attended and not self._waiting:
+            name, how = team.state.name_of(event.agent_id), event.detail.replace("_", " ")
+            self._note(Trouble(f"{name} {how}: {event.error}; %astrion why {name} shows its last request"))
 
     def _note(self, trouble: Trouble) -> None:
         with self._lock:
@@ -269,6 +285,7 @@ class Session:
         team.attended = team.attended or allows_input(self.shell)
         future = self.bridge.submit(team.wait(timeout=timeout))
         error: BaseException | None = None
+        self._waiting += 1
         try:
             self._pump(future, team)
             if shown.finishing is not None:
@@ -279,6 +296,8 @@ class Session:
             result = self.look(team.result)
         except RunFailed as failed:
             error, result = failed, self.look(team.result)
+        finally:
+            self._waiting -= 1
         shown.trouble.text = ""  # who waits is told by the error itself
         if show:
             shown.told = True
@@ -396,10 +415,13 @@ class Session:
         try:
             from .views import attach
 
-            view = attach(shown.team, self.bridge)
-        except ImportError:
-            return
-        shown.show_view(view)
+            shown.show_view(attach(shown.team, self.bridge))
+        except ImportError as error:
+            if not self._told_viewless and allows_input(self.shell):
+                print(f"no live view: {error}; pip install ipywidgets anywidget", file=sys.stderr)
+            self._told_viewless = True
+        except Exception as error:  # a view never ends a run
+            log.warning("no live view: %r", error)
 
 
 _AT_WORK = ("running", "waiting")

@@ -121,6 +121,7 @@ class Kernel:
     """
 
     def __init__(self, folder: Path, env: Mapping[str, str] | None = None, python: Path | str | None = None) -> None:
+        self.folder = folder
         self.cells: dict[str, Cell] = {}
         self.stray: list[dict[str, Any]] = []
         self.answers: list[str] = []
@@ -136,6 +137,17 @@ class Kernel:
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
+
+    @property
+    def unfinished(self) -> list[Cell]:
+        """The cells that have not ended."""
+        return [cell for cell in self.cells.values() if not (cell.status and cell.idle)]
+
+    def forget(self) -> None:
+        """Begin a new test: what has come so far is not looked at any more."""
+        self.cells.clear()
+        self.stray.clear()
+        self.answers.clear()
 
     # -- requests -----------------------------------------------------------------------
 
@@ -201,6 +213,18 @@ class Kernel:
                 gone = "" if self.manager.is_alive() else " (the kernel is dead)"
                 raise AssertionError(f"not in {timeout} s{gone}: {what or condition}\n{seen}\n{self.log}")
             self._take(min(left, 0.25))
+
+    def when(self, expression: str) -> Callable[[], None]:
+        """Watch for a condition inside the kernel, from a thread of its own; returns what waits for it here."""
+        place = self.folder / f"when-{len(self.cells)}-{time.monotonic_ns()}"
+        self.ok(
+            "import threading, time, pathlib\n"
+            "def _watch(met, place):\n"
+            "    while not met():\n        time.sleep(0.02)\n"
+            "    pathlib.Path(place).touch()\n"
+            f"threading.Thread(target=_watch, args=(lambda: {expression}, {str(place)!r}), daemon=True).start()"
+        )
+        return lambda: self.until(place.exists, what=expression)
 
     def listen(self, seconds: float) -> None:
         """Take in what comes for a while: only to show that something does not come."""

@@ -1,0 +1,66 @@
+"""One strict server and one kernel for the tests of a module; each test gets a fresh team in it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.live_kernel import Kernel, live_kernel
+from support.strict_server import StrictServer
+
+_number = itertools.count(1)
+KEY = "sk-canary-key-0123456789abcdef"
+
+
+def environment(server: StrictServer, home: Path) -> dict[str, str]:
+    """What a kernel is told: the server's model under the key ``openai``, and a home."""
+    return {
+        "OPENAI_BASE_URL": server.url,
+        "OPENAI_API_KEY": KEY,
+        "OPENAI_MODEL": "strict-1",
+        "ASTRION_HOME": str(home),
+        "ASTRION_LANGUAGE": "en",
+    }
+
+
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[StrictServer]:
+    with StrictServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared_kernel(shared_server: StrictServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    folder = tmp_path_factory.mktemp("kernel")
+    with live_kernel(folder, environment(shared_server, folder / "home")) as kernel:
+        yield kernel
+
+
+@pytest.fixture
+def server(shared_server: StrictServer) -> Iterator[StrictServer]:
+    """The module's server, with nothing asked of it so far; at the end it has refused nothing."""
+    shared_server.on_request = None
+    for seen in (shared_server.requests, shared_server.bodies, shared_server.headers, shared_server.violations):
+        seen.clear()
+    yield shared_server
+    assert shared_server.violations == []
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The ``ASTRION_HOME`` of the kernel in this test."""
+    return tmp_path / "kernel-home"
+
+
+@pytest.fixture
+def kernel(shared_kernel: Kernel, server: StrictServer, home: Path) -> Iterator[Kernel]:
+    """The module's kernel, with an empty namespace, the extension loaded afresh and a home of its own."""
+    shared_kernel.forget()
+    shared_kernel.ok(f"%reset -f\nimport os\nos.environ['ASTRION_HOME'] = {str(home)!r}\ndel os\n%load_ext astrion_nb")
+    yield shared_kernel
+    for cell in shared_kernel.unfinished:
+        shared_kernel.interrupt()
+        shared_kernel.finish(cell)
+    shared_kernel.ok("%unload_ext astrion_nb")
