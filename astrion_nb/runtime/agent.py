@@ -433,7 +433,7 @@ class Agent:
         waits = self.team.waits
         waits.withdraw(self.id, f"{self.name} was ended")
         self.close_calls("timed out" if detail == "timed_out" else "cancelled")
-        if not self.is_leader:
+        if not self.is_leader and not self.team.closing:  # else who waits for it waits on, until it goes on elsewhere
             waits.give_up(self.id, f"{self.name}: {detail}{': ' + reason if reason else ''}")
 
     def _last_text(self) -> str:

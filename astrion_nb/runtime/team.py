@@ -128,6 +128,7 @@ class TeamRuntime:
         self._run_error = ""
         self._run_text = ""
         self._ending = False
+        self.closing = False
         self._rest: asyncio.Future[None] | None = None
         self._human_steps = 0
         self._deadlines = 0
@@ -297,14 +298,18 @@ class TeamRuntime:
         """The leader failed or was stopped: agents go on, but wake it no more in this run."""
         self._leader_down = detail
         self._run_error = reason
-        for _, future in self._leader_waiters:
-            if not future.done():
-                future.set_exception(TeamError(f"the leader's turn {detail}: {reason}"))
-        self._leader_waiters.clear()
+        self._answer_nobody(f"the leader's turn {detail}: {reason}")
         if not self._ending:
             for question in self.state.open_questions():
                 if question.answerer == LEADER_ID:
                     self.waits.pass_to_human(question)
+
+    def _answer_nobody(self, why: str) -> None:
+        """Tell the person who asked the leader that there will be no answer."""
+        for _, future in self._leader_waiters:
+            if not future.done():
+                future.set_exception(TeamError(why))
+        self._leader_waiters.clear()
 
     @property
     def leader_is_down(self) -> bool:
@@ -407,7 +412,10 @@ class TeamRuntime:
     def shut(self) -> list[asyncio.Task[None]]:
         """Put the team away: who works is interrupted, who waits for an answer waits on (decision 29)."""
         self._outcome = self._leader_down = "interrupted"
-        self._ending = True
+        self._ending = self.closing = True
+        for question in self.waits.waits_for(HUMAN_ID):
+            self.waits.close(question, "the team was closed")
+        self._answer_nobody("the team was closed")
         tasks = []
         for agent in sorted(self.agents.values(), key=lambda item: item.id):
             waiting = agent.state.status == "waiting"
