@@ -10,13 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
-from support.lab import until_up
+from support.kernels import run_in
+from support.lab import ask_server, until_up
 from support.local_weights import smollm2
 
 from astrion_nb.__main__ import main
@@ -175,12 +174,17 @@ class TestWithTheWeights:
                 address, path, token = _address(lab)
                 assert path == "/lab/tree/quickstart.ipynb"
                 until_up(lab, address, f"token {token}")
-                content = _ask(f"{address}/api/contents/quickstart.ipynb", token)
+                content = ask_server(f"{address}/api/contents/quickstart.ipynb", token)
                 assert content["format"] == "json"
-                session = {"path": "quickstart.ipynb", "type": "notebook", "name": "", "kernel": {"name": "python3"}}
-                kernel = _ask(f"{address}/api/sessions", token, session)["kernel"]
+                session = {
+                    "path": "quickstart.ipynb",
+                    "type": "notebook",
+                    "name": "quickstart",
+                    "kernel": {"name": "python3"},
+                }
+                kernel = ask_server(f"{address}/api/sessions", token, session)["kernel"]
                 show = "import os, sys\nprint(sys.executable, os.environ['ASTRION_MODEL'], os.getcwd())"
-                said = _run_in(tmp_path / "runtime" / f"kernel-{kernel['id']}.json", show)
+                said = run_in(tmp_path / "runtime" / f"kernel-{kernel['id']}.json", show)
                 assert said.split() == [sys.executable, "local/smollm2", str(tmp_path / "demo")]
             finally:
                 lab.send_signal(signal.SIGTERM)
@@ -201,28 +205,3 @@ def _address(lab: subprocess.Popen[bytes]) -> tuple[str, str, str]:
             server, path, token = (part.decode() for part in found.groups())
             return server, path, token
     raise AssertionError(f"no address after a minute:\n{said.decode()}")
-
-
-def _ask(url: str, token: str, post: dict[str, Any] | None = None) -> dict[str, Any]:
-    data = None if post is None else json.dumps(post).encode()
-    request = urllib.request.Request(url, data=data, headers={"Authorization": f"token {token}"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        content: dict[str, Any] = json.load(answer)
-    return content
-
-
-def _run_in(connection: Path, code: str) -> str:
-    from jupyter_client.blocking.client import BlockingKernelClient
-
-    client = BlockingKernelClient()
-    client.load_connection_file(str(connection))
-    client.start_channels()
-    said: list[str] = []
-    try:
-        client.wait_for_ready(timeout=60)
-        client.execute_interactive(
-            code, timeout=30, output_hook=lambda message: said.append(message["content"].get("text", ""))
-        )
-    finally:
-        client.stop_channels()
-    return "".join(said)

@@ -144,6 +144,31 @@ def kernel(python: Path, *, folder: Path, env: dict[str, str] | None = None) -> 
         manager.shutdown_kernel(now=True)
 
 
+def run_in(connection: Path, code: str, *, timeout: float = 30.0) -> str:
+    """Run a cell in a kernel that somebody else has started; returns what it printed.
+
+    Parameters
+    ----------
+    connection : Path
+        The kernel's connection file.
+    """
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+    client = BlockingKernelClient()
+    client.load_connection_file(str(connection))
+    client.hb_channel.time_to_dead = 20.0  # a busy machine lets heartbeats wait
+    client.start_channels()
+    said: list[str] = []
+    try:
+        client.wait_for_ready(timeout=60)
+        client.execute_interactive(
+            code, timeout=timeout, output_hook=lambda message: said.append(message["content"].get("text", ""))
+        )
+    finally:
+        client.stop_channels()
+    return "".join(said)
+
+
 if __name__ == "__main__":
     for each in KERNELS:
         print(f"{each}: {interpreter(each)}", flush=True)

@@ -318,15 +318,11 @@ class Lab:
 
     def end_kernels(self, name: str) -> None:
         """End the kernels of a notebook."""
-        for session in self._get("/api/sessions"):
+        for session in ask_server(f"{self.url}/api/sessions"):
             if session["path"] == name:
                 request = urllib.request.Request(f"{self.url}/api/sessions/{session['id']}", method="DELETE")
                 with urllib.request.urlopen(request, timeout=WAIT):
                     pass
-
-    def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=WAIT) as answer:
-            return json.load(answer)
 
     def _write_kernel(self, name: str, python: str, env: Mapping[str, str]) -> None:
         folder = self._data / "kernels" / name
@@ -366,8 +362,16 @@ def _free_port() -> int:
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
-    """Run a JupyterLab server with folders of its own; yields its URL, its root and its data folder."""
+def server(folder: Path, **own: Path) -> Iterator[tuple[str, Path, Path]]:
+    """Run a JupyterLab server with folders of its own; yields its URL, its root and its data folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets everything; kernels' connection files lie in ``runtime``.
+    **own : Path
+        Environment variables that name other folders, such as ``IPYTHONDIR``.
+    """
     root, data, settings = folder / "root", folder / "data", folder / "settings"
     root.mkdir()
     for name, value in _SETTINGS.items():
@@ -381,6 +385,7 @@ def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
         "JUPYTER_DATA_DIR": data,
         "JUPYTER_RUNTIME_DIR": folder / "runtime",
         "IPYTHONDIR": folder / "ipython",
+        **own,
     }
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
@@ -430,6 +435,22 @@ def until_up(process: subprocess.Popen[bytes], url: str, authorization: str = ""
         except OSError:
             time.sleep(0.1)
     raise AssertionError(f"JupyterLab at {url} does not answer; exit status {process.poll()}")
+
+
+def ask_server(url: str, token: str = "", post: Any = None) -> Any:
+    """Ask a Jupyter server something; returns what it answers.
+
+    Parameters
+    ----------
+    url : str
+    token : str
+    post : optional
+        What to post; without it the answer is just read.
+    """
+    data = None if post is None else json.dumps(post).encode()
+    request = urllib.request.Request(url, data=data, headers={"Authorization": f"token {token}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
