@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any
 
 from ..envelope import Envelope, Kind, parse
@@ -60,6 +61,12 @@ def body(text: str) -> Any:
         text = shorten(text, LONGEST)
     if _PLAIN.fullmatch(text):
         return text
+    return _parsed(text)
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str) -> list[Any] | str:
+    # A report is shown where it was written and where it was read, and again to every page that lost something.
     return tree(text) or ""
 
 

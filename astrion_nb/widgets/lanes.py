@@ -20,7 +20,7 @@ from .bubbles import LONGEST, against, body, bubble, is_bubble, opens, result_of
 
 WINDOW = 40
 """Bubbles of one agent that a page holds, at most."""
-ALL = 1_500
+ALL = 600
 """Bubbles of a whole team that a page holds, unless every agent is down to :data:`LEAST`."""
 LEAST = 6
 _REMEMBERED = 4

@@ -161,8 +161,9 @@ class Element extends Node {
   }
 }
 
-export function newDocument() {
+export function newDocument(defaultView = null) {
   const doc = {
+    defaultView,
     activeElement: null,
     createElement: (tag) => new Element(doc, tag),
     createElementNS: (_, tag) => new Element(doc, tag),

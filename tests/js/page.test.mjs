@@ -19,12 +19,12 @@ const draw = () => {
   for (const run of frames.splice(0)) run();
 };
 
-function show({ language = "en", state = {}, agents = [lead, worker] } = {}) {
+function show({ language = "en", state = {}, agents = [lead, worker], view = null } = {}) {
   const sent = [];
   const store = new Store({ send: (message) => sent.push(message), later: () => 0, cancel: () => {}, now: () => 0 });
   const team = { title: "A <b>task</b>", leader: "model", run: 1, status: "running", error: "", elapsed: 61 };
   store.receive({ v: 1, kind: "snapshot", seq: 1, window: 40, state: { team, cost: 0.5, agents, questions: [], warnings: [], ...state } });
-  const el = newDocument().createElement("div");
+  const el = newDocument(view).createElement("div");
   const page = new TeamPage({ store, el, language });
   open.push(page);
   let seq = 1;
@@ -97,6 +97,60 @@ test("a finished message takes the place of the streamed text", () => {
   assert.equal(lane.all("anb-content").at(0).textContent, "Hello");
   assert.equal(lane.one("anb-live").hidden, true);
   assert.equal(lane.one("anb-live").one("anb-stream").childNodes[0].data, "");
+});
+
+test("the complete lines of a long text are not laid out again", () => {
+  const { el, stream } = show();
+  const line = "word ".repeat(30).trim();
+  let said = "";
+  for (let n = 0; n < 40; n += 1) {
+    said += `${line}\n`;
+    stream([1, 0, `${line}\n`]);
+  }
+  const box = el.all("anb-stream")[1];
+  const text = box.childNodes.at(-2);
+  assert.ok(box.all("div").length > 5);
+  assert.ok(text.data.length <= 800);
+  assert.equal([...box.all("div").slice(1).map((node) => node.textContent), text.data].join("\n"), said);
+  stream([1, 1, "anew"]);
+  assert.equal(box.textContent, "anew");
+});
+
+test("lanes out of sight wait, and are up to date when they come into sight", (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  let look;
+  const watched = new Set();
+  class IntersectionObserver {
+    constructor(report) {
+      look = report;
+    }
+    observe(node) {
+      watched.add(node);
+    }
+    unobserve(node) {
+      watched.delete(node);
+    }
+    disconnect() {
+      watched.clear();
+    }
+  }
+  const { el, page, stream } = show({ view: { IntersectionObserver } });
+  const [first, second] = el.all("anb-lane");
+  assert.equal(watched.size, 2);
+  look([{ target: second, isIntersecting: false }]);
+  const said = (lane) => lane.one("anb-stream").textContent;
+  stream([0, 0, "seen"], [1, 0, "unseen"]);
+  assert.deepEqual([said(first), said(second)], ["seen", ""]);
+  context.mock.timers.tick(1000);
+  assert.equal(said(second), "unseen");
+  stream([1, 0, ", then seen"]);
+  assert.equal(said(second), "unseen");
+  look([{ target: second, isIntersecting: true }]);
+  assert.equal(said(second), "unseen, then seen");
+  stream([1, 0, "!"]);
+  assert.equal(said(second), "unseen, then seen!");
+  page.close();
+  assert.equal(watched.size, 0);
 });
 
 test("a try that failed is wiped when the next one begins", () => {

@@ -24,7 +24,7 @@ from astrion_nb.render.markdown import tree
 from astrion_nb.state import AgentState, TeamState, apply
 from astrion_nb.widgets.bubbles import LONGEST, against, body
 from astrion_nb.widgets.feed import WARNINGS, Feed
-from astrion_nb.widgets.lanes import window_of
+from astrion_nb.widgets.lanes import ALL, LEAST, window_of
 
 TICK = 0.1
 
@@ -289,7 +289,7 @@ def test_a_larger_team_has_smaller_windows_and_the_page_stays_bounded() -> None:
     sizes = [window_of(number) for number in range(1, 1000)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == 40
-    assert all(size * number <= max(1500, 6 * number) for number, size in enumerate(sizes, 1))
+    assert all(size * number <= max(ALL, LEAST * number) for number, size in enumerate(sizes, 1))
 
 
 def test_questions_to_a_human_leader_are_the_persons(browser: Pages) -> None:

@@ -1,6 +1,9 @@
 // The widget: one store per model, any number of views of it.
 
 const HEARD = 12; // announcements that are kept for one reading
+const LATE = 700; // ms between two updates of lanes that nobody sees
+const SLICE = 12; // ms that such an update takes at a time
+const IN_SIGHT = 12; // lanes that are taken to be seen until the page knows better
 
 export class TeamPage {
   constructor({ store, el, language }) {
@@ -27,6 +30,11 @@ export class TeamPage {
     this.standings = new Map();
     this.root.append(this.head.root, this.head.notices, this.questions.root, this.loading, this.grid, this.composer.root, this.said);
     el.appendChild(this.root);
+    this.late = new Set(); // lanes out of sight with something new
+    this.lateWhole = false;
+    this.later = null;
+    const Sight = doc.defaultView?.IntersectionObserver;
+    this.sight = Sight ? new Sight((entries) => this.seen(entries)) : null;
     this.unsubscribe = store.subscribe((change) => this.changed(change));
     for (const id of store.agents.keys()) this.pending.agents.add(id);
     this.clock = setInterval(() => this.head.tick(), 1000);
@@ -53,9 +61,15 @@ export class TeamPage {
       const agent = store.agents.get(id);
       const lane = this.lanes.get(id);
       if (!agent || !lane) continue;
-      lane.update(agent, change.whole);
-      touched.push(lane);
+      if (lane.seen) {
+        lane.update(agent, change.whole);
+        touched.push(lane);
+      } else {
+        this.late.add(id);
+        this.lateWhole = this.lateWhole || change.whole;
+      }
     }
+    if (this.late.size && this.later === null) this.later = setTimeout(() => this.catchUp(), LATE);
     if (change.questions || change.roster) this.questions.update();
     if (change.team || change.roster) {
       this.head.update();
@@ -68,10 +82,37 @@ export class TeamPage {
     for (const lane of touched) lane.scroll();
   }
 
+  // What nobody sees costs little: it is brought up to date now and then, and when it comes into sight.
+  seen(entries) {
+    for (const { target, isIntersecting } of entries) {
+      for (const [id, lane] of this.lanes) {
+        if (lane.root !== target) continue;
+        lane.seen = isIntersecting;
+        if (!isIntersecting) continue;
+        if (this.late.delete(id) && this.store.agents.has(id)) lane.update(this.store.agents.get(id), this.lateWhole);
+        lane.scroll();
+      }
+    }
+  }
+
+  catchUp() {
+    const end = performance.now() + SLICE;
+    this.later = null;
+    for (const id of this.late) {
+      if (performance.now() > end) break;
+      this.late.delete(id);
+      const agent = this.store.agents.get(id);
+      if (agent) this.lanes.get(id)?.update(agent, this.lateWhole);
+    }
+    if (this.late.size) this.later = setTimeout(() => this.catchUp(), SLICE);
+    else this.lateWhole = false;
+  }
+
   arrange() {
     const { store, doc, words } = this;
     for (const [id, lane] of this.lanes) {
       if (!store.agents.has(id)) {
+        this.sight?.unobserve(lane.root);
         lane.root.remove();
         this.lanes.delete(id);
       }
@@ -83,6 +124,8 @@ export class TeamPage {
       this.lanes.set(id, lane);
       const after = ids.find((other) => other > id && this.lanes.has(other));
       this.grid.insertBefore(lane.root, after === undefined ? null : this.lanes.get(after).root);
+      lane.seen = this.sight === null || this.lanes.size <= IN_SIGHT;
+      this.sight?.observe(lane.root);
     }
     this.grid.dataset.many = ids.length > 8 ? "1" : "";
   }
@@ -107,6 +150,8 @@ export class TeamPage {
   close() {
     this.unsubscribe();
     clearInterval(this.clock);
+    this.sight?.disconnect();
+    if (this.later !== null) clearTimeout(this.later);
     if (this.frame !== null) cancelAnimationFrame(this.frame);
     this.frame = null;
     this.root.remove();

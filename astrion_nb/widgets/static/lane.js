@@ -1,5 +1,6 @@
 // One agent's column: how it stands, what was said, what is being said.
 
+const LONG = 800; // characters of streamed text that are laid out again with each piece
 const NEAR = 24; // px from the end within which a reader counts as reading the end
 
 export class Lane {
@@ -11,6 +12,7 @@ export class Lane {
     this.onStop = onStop;
     this.shown = new Map(); // n -> { bubble, node }
     this.pinned = true; // the reader follows the end
+    this.seen = true; // as far as is known
     this.streamed = 0; // characters of the streamed text on the page
     this.message = null; // which streamed answer that is
     this.build();
@@ -56,6 +58,7 @@ export class Lane {
     this.liveNote = make(doc, "span", "anb-note", words.thinking);
     this.liveHead.append(this.liveRole, this.liveNote);
     this.liveText = doc.createTextNode("");
+    this.lines = []; // blocks of streamed text before it
     this.liveBox = make(doc, "div", "anb-content anb-stream");
     this.liveBox.append(this.liveText, make(doc, "span", "anb-caret"));
     this.live.append(this.liveHead, this.liveBox);
@@ -171,7 +174,7 @@ export class Lane {
     this.empty.hidden = agent.bubbles.length > 0 || !this.live.hidden;
     if (this.live.hidden) {
       this.message = null;
-      if (this.streamed) this.liveText.data = "";
+      if (this.streamed) this.beginStream("");
       this.streamed = 0;
       return;
     }
@@ -183,11 +186,28 @@ export class Lane {
     const message = live ? live.message : null;
     if (message !== this.message || text.length < this.streamed) {
       this.message = message;
-      this.liveText.data = text;
+      this.beginStream(text);
     } else if (text.length > this.streamed) {
       this.liveText.appendData(text.slice(this.streamed));
     }
     this.streamed = text.length;
+    this.setLines();
+  }
+
+  beginStream(text) {
+    for (const lines of this.lines.splice(0)) lines.remove();
+    this.liveText.data = text;
+  }
+
+  // Lines that are complete become blocks of their own, so that a long text is not laid out again and again.
+  setLines() {
+    const { data } = this.liveText;
+    const end = data.length > LONG ? data.lastIndexOf("\n") : -1;
+    if (end <= 0) return;
+    const lines = make(this.doc, "div", "", data.slice(0, end));
+    this.liveBox.insertBefore(lines, this.liveText);
+    this.lines.push(lines);
+    this.liveText.data = data.slice(end + 1);
   }
 }
 
