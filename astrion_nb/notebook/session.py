@@ -282,11 +282,11 @@ class Session:
             The cell was interrupted; the message says what was stopped.
         """
         team = shown.team
-        team.attended = team.attended or allows_input(self.shell)
-        future = self.bridge.submit(team.wait(timeout=timeout))
         error: BaseException | None = None
         self._waiting += 1
         try:
+            team.attended = team.attended or allows_input(self.shell)
+            future = self.bridge.submit(team.wait(timeout=timeout))
             self._pump(future, team)
             if shown.finishing is not None:
                 self._pump(shown.finishing, team)
