@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .errors import RoleError, RoleFileError
 from .home import Home, Language, builtin_roles, language, locked, write_atomic
@@ -335,6 +335,25 @@ def ensure_builtin(home: Home | None = None, lang: Language | None = None) -> tu
 def builtin_ids() -> frozenset[str]:
     """Return the ids of the roles that come with the package."""
     return frozenset(path.stem for path in (builtin_roles() / "en").glob("*.md"))
+
+
+def in_language(role: Role, lang: Language) -> Role:
+    """Return a role as it is shipped in a language; one that is not shipped, or was changed, as it is.
+
+    Parameters
+    ----------
+    role : Role
+    lang : {"zh", "en"}
+    """
+    if role.id not in builtin_ids():
+        return role
+    shipped = _shipped(role.id)
+    return shipped[lang] if role in shipped.values() else role
+
+
+@functools.cache
+def _shipped(role_id: str) -> Mapping[Language, Role]:
+    return {name: load_file(builtin_roles() / name / f"{role_id}.md") for name in get_args(Language)}
 
 
 def _offered(home: Home) -> frozenset[str]:

@@ -119,6 +119,8 @@ def _begin(
     fresh = plan.conversation is None
     language: Literal["zh", "en"] = "zh" if config.language == "zh" else "en"
     language = session.fact("language", language if fresh else conversation.state.language)
+    if config.record is not None or config.replay is not None:
+        roles.language = language
     replayed_human = session.fact("human", None) if order.replaying else None
 
     def human_can_act() -> bool:

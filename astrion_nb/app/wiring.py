@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -18,6 +19,7 @@ from .cassettes import LiveSession
 from .config import Config, build_model
 
 if TYPE_CHECKING:
+    from ..home import Language
     from ..llm.model import Model
     from ..messages import Usage
     from ..render.words import Origin
@@ -149,6 +151,8 @@ class Roles:
         self._given = {role.id: role for role in chosen or () if not isinstance(role, str)}
         self._read: dict[str, tuple[tuple[int, int, int], Role]] = {}
         self._ids = None if chosen is None else tuple(role if isinstance(role, str) else role.id for role in chosen)
+        self.language: Language | None = None
+        """Of a recording: shipped roles that nobody changed are read in it, in whatever language this home has them."""
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -184,13 +188,16 @@ class Roles:
         try:
             stat = path.stat()
         except OSError:
-            return role_files.load(role_id, self._config.home)
+            return self._told(role_files.load(role_id, self._config.home))
         # A fan-out creates many agents of one role; the file is read again when it has changed.
         signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         found = self._read.get(role_id)
         if found is None or found[0] != signature:
             found = self._read[role_id] = (signature, role_files.load(role_id, self._config.home))
-        return found[1]
+        return self._told(found[1])
+
+    def _told(self, role: Role) -> Role:
+        return role if self.language is None else role_files.in_language(role, self.language)
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids that can be used."""
@@ -199,7 +206,8 @@ class Roles:
     def list(self) -> RoleSet:
         """Return the roles of this team, and the errors of files that are none."""
         if self._ids is None:
-            return role_files.list_roles(self._config.home)
+            found = role_files.list_roles(self._config.home)
+            return replace(found, roles=tuple(self._told(role) for role in found.roles))
         return role_files.RoleSet(tuple(self.load(role_id) for role_id in self._ids))
 
     def match(self, name: str) -> Role | None:
