@@ -184,7 +184,7 @@ def conversations(session: Session, arguments: Any, rest: str) -> Rendered:
 
     entries = ConversationStore(session.config().home).list()
     rows = [["id", "title", "updated", "agents", "status"]]
-    for entry in sorted(entries, key=lambda item: item.updated_at, reverse=True):
+    for entry in sorted(entries, key=lambda item: (item.updated_at, item.id), reverse=True):
         if entry.status == "archived" and not arguments.all:
             continue
         rows.append([entry.id, entry.title, entry.updated_at, str(entry.agent_count), entry.error or entry.status])

@@ -394,7 +394,7 @@ class Session:
         from ..store.conversations import ConversationStore
 
         entries = ConversationStore(self.config().home).list()
-        return [entry.id for entry in sorted(entries, key=lambda item: item.updated_at, reverse=True)]
+        return [entry.id for entry in sorted(entries, key=lambda item: (item.updated_at, item.id), reverse=True)]
 
     def question_ids(self) -> list[str]:
         """Return the open questions that a person may answer."""
