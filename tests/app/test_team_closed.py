@@ -37,9 +37,7 @@ def kinds(team: Team, agent: int = 0) -> list[str]:
     found = []
     for message in team.state.agents[agent].messages:
         if message.role == "user" and message.metadata.get("visibility") != "chat":
-            envelope = parse(message.content or "")
-            assert envelope is not None, message.content
-            found.append(envelope.kind)
+            found.append(parse(message.content or "").kind)  # raises for whatever is no envelope
     return found
 
 
