@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.kernel_env import environment
 from support.live_kernel import Kernel, live_kernel
 from support.strict_server import StrictServer
-
-_number = itertools.count(1)
-KEY = "sk-canary-key-0123456789abcdef"
-
-
-def environment(server: StrictServer, home: Path) -> dict[str, str]:
-    """What a kernel is told: the server's model under the key ``openai``, and a home."""
-    return {
-        "OPENAI_BASE_URL": server.url,
-        "OPENAI_API_KEY": KEY,
-        "OPENAI_MODEL": "strict-1",
-        "ASTRION_HOME": str(home),
-        "ASTRION_LANGUAGE": "en",
-    }
 
 
 @pytest.fixture(scope="module")
