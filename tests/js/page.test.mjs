@@ -200,10 +200,10 @@ test("bubbles out of the window leave the page and are counted", () => {
 test("a tool call is folded with its arguments, then its result; an ask shows the answer", () => {
   const { el, tell } = show();
   tell({ t: "say", a: 1, n: 1, by: 1, calls: [{ name: "ask_master", args: [["question", "Why?"]] }] });
-  assert.match(el.one("anb-call").one("summary").textContent, /ask_master.*question: Why\?.*running/);
+  assert.match(el.one("anb-call").one("summary").textContent, /ask_master.*question: Why\?.*waiting/);
   tell({ t: "result", a: 1, n: 1, k: 0, out: [["success", "true"]], reply: { id: "ans_1", by: 0, kind: "answer", body: "Because." } });
   assert.match(el.one("anb-call").textContent, /success.*true/);
-  assert.ok(!el.one("anb-call").textContent.includes("running"));
+  assert.ok(!el.one("anb-call").textContent.includes("waiting"));
   assert.match(el.all("anb-in").at(-1).textContent, /Team Leader.*answer.*Because\./);
 });
 
@@ -407,6 +407,7 @@ test("initials are of the role, in any script", () => {
 
 test("short arguments are those that fit on a line", () => {
   assert.equal(shortOf([["a", "1"], ["b", "x\ny"], ["c", "z".repeat(70)], ["d", "2"]]), "a: 1 · d: 2");
+  assert.equal(shortOf([["task", "  long\nlines"], ["more", "x\ny"]]), "task: long");
   assert.equal(shortOf("not JSON"), "");
 });
 

@@ -125,6 +125,30 @@ test("a store that hears nothing asks again, ever more seldom, and stops when it
   assert.equal(kinds().length, 3);
 });
 
+test("a kernel that stays silent is not asked for ever, and the reader is told", () => {
+  const { store, pass, kinds } = newStore();
+  const told = [];
+  store.hello();
+  store.subscribe(() => told.push(store.silent));
+  for (let n = 0; n < 100; n += 1) pass(16000);
+  assert.equal(kinds().length, 20);
+  assert.equal(told.at(-1), true);
+  store.receive(snapshot(1));
+  assert.equal(store.silent, false);
+});
+
+test("a comm that is closed ends nothing", (context) => {
+  context.mock.method(console, "warn", () => {});
+  const store = new Store({
+    send: () => {
+      throw new Error("no comm");
+    },
+    later: () => 0,
+  });
+  assert.doesNotThrow(() => store.hello());
+  assert.doesNotThrow(() => store.submit("send", "send", { target: "leader", text: "x" }));
+});
+
 test("the number said again at rest reveals that the last message was lost", () => {
   const { store, kinds } = newStore();
   store.receive(snapshot(1));

@@ -365,3 +365,30 @@ async def play(stage: Stage, language: str = "en", *, rate: float = 60.0, to_the
         stage.status(2, "completed")
         stage.status(0, "completed")
         stage.end()
+
+
+async def crowd(stage: Stage, agents: int, *, seconds: float, rate: float = 50.0) -> None:
+    """Let many agents stream Markdown at once, ``rate`` tokens a second each, one message after the other."""
+    stage.start("Write a long report")
+    text = RESEARCH["en"] + RESEARCH["zh"] + DESIGN["en"]
+    pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
+    for number in range(1, agents + 1):
+        stage.create(number, ROLES["en" if number % 2 else "zh"][number % 3], number, f"Write part {number}")
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+
+    async def write(number: int) -> None:
+        said: list[str] = []
+        stage.request(number)
+        for count in range(int(seconds * rate)):
+            said.append(pieces[count % len(pieces)])
+            stage.token(number, said[-1])
+            if len(said) == len(pieces):
+                stage.says(number, "".join(said), ("write_file", {"path": f"part{number}.md"}))
+                stage.request(number)
+                said.clear()
+            await asyncio.sleep(max(0.0, begun + (count + 1) / rate - loop.time()))
+        stage.says(number, "".join(said))
+        stage.status(number, "completed")
+
+    await asyncio.gather(*(write(number) for number in range(1, agents + 1)))

@@ -34,11 +34,12 @@ function buildCall(call, context) {
   const { doc, words } = context;
   const fold = make(doc, "details", "anb-call");
   const line = make(doc, "summary");
-  const state = call.out === undefined ? "running" : call.bad ? "failed" : "completed";
+  const open = call.name.startsWith("ask_") ? "waiting" : "running";
+  const state = call.out === undefined ? open : call.bad ? "failed" : "completed";
   line.appendChild(mark(doc, state));
   line.appendChild(make(doc, "code", "anb-tool", call.name));
   line.appendChild(make(doc, "span", "anb-short", shortOf(call.args)));
-  if (state !== "completed") line.appendChild(make(doc, "span", "anb-note", state === "running" ? words.running : words.refused));
+  if (state !== "completed") line.appendChild(make(doc, "span", "anb-note", state === "running" ? words.running : state === "waiting" ? words.status.waiting : words.refused));
   fold.appendChild(line);
   appendFields(fold, words.arguments, call.args, doc);
   if (call.out !== undefined) appendFields(fold, words.result, call.out, doc);
@@ -51,8 +52,9 @@ function buildCall(call, context) {
 
 export function shortOf(fields) {
   if (!Array.isArray(fields)) return "";
-  return fields
-    .filter(([, value]) => value.length <= 60 && !value.includes("\n"))
+  const short = fields.filter(([, value]) => value.length <= 60 && !value.includes("\n"));
+  const told = short.length ? short : fields.slice(0, 1).map(([name, value]) => [name, value.trim().split("\n")[0]]);
+  return told
     .map(([name, value]) => `${name}: ${value}`)
     .join(" · ")
     .slice(0, 120);
@@ -68,7 +70,8 @@ function appendFields(fold, title, fields, doc) {
   const list = make(doc, "dl", "anb-fields");
   for (const [name, value] of fields) {
     list.appendChild(make(doc, "dt", "", name));
-    list.appendChild(make(doc, "dd", "", value));
+    const long = value.length > 40 || value.includes("\n");
+    list.appendChild(make(doc, "dd", long ? "anb-long" : "", value));
   }
   fold.appendChild(list);
 }

@@ -79,6 +79,7 @@ export class TeamPage {
       this.announce();
     }
     this.loading.hidden = store.agents.size > 0;
+    setText(this.loading, store.silent ? this.words.silent : this.words.loading);
     for (const lane of touched) lane.scroll();
   }
 

@@ -6,6 +6,8 @@
 
 export const PROTOCOL = 1;
 const ASK_AGAIN = [2000, 4000, 8000, 16000];
+const MOST_TRIES = 20;
+const SILENT = 2; // tries without an answer after which the reader is told
 const WARNINGS = 5;
 const SLOW = 5000; // ms without an ack after which the reader is told
 const GIVE_UP = 30000; // … after which the form can be used again
@@ -107,7 +109,11 @@ export class Store {
   send(kind, payload, done) {
     const req = `r${(this.requested += 1)}`;
     if (done) this.requests.set(req, done);
-    this.transmit({ v: PROTOCOL, kind, req, ...payload });
+    try {
+      this.transmit({ v: PROTOCOL, kind, req, ...payload });
+    } catch (error) {
+      console.warn("the team's view cannot reach the kernel", error); // its comm is closed: nothing will answer
+    }
     return req;
   }
 
@@ -155,7 +161,9 @@ export class Store {
     this.asking = this.later(() => {
       this.asking = null;
       this.tries += 1;
-      if (this.waiting) this.ask();
+      if (!this.waiting) return;
+      if (this.tries < MOST_TRIES) this.ask();
+      this.tell({ agents: new Set(), team: true, questions: false, roster: false, whole: false });
     }, wait);
   }
 
@@ -365,6 +373,10 @@ export class Store {
     let total = 0;
     for (const agent of this.agents.values()) total += agent.tokens;
     return total;
+  }
+
+  get silent() {
+    return this.waiting && this.tries >= SILENT;
   }
 
   get elapsed() {
