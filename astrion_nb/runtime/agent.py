@@ -337,6 +337,10 @@ class Agent:
         for call_id, (call, _) in tuple(self.state.open_calls.items()):
             if call_id in keep:
                 continue
+            settled = self.team.waits.settled(self.id, call_id) if how == "interrupted" else None
+            if settled is not None:  # the answer came, and the program ended before it was handed over
+                self._append_result(call, result_text(self.team.port.outcome(settled)))
+                continue
             if how == "interrupted":
                 outcome = "interrupted: the program ended while it ran or before it started; it was not run again"
             else:
@@ -433,7 +437,7 @@ class Agent:
         waits = self.team.waits
         waits.withdraw(self.id, f"{self.name} was ended")
         self.close_calls("timed out" if detail == "timed_out" else "cancelled")
-        if not self.is_leader and not self.team.closing:  # else who waits for it waits on, until it goes on elsewhere
+        if not self.is_leader and detail != "interrupted":  # else who waits for it waits on, until it goes on
             waits.give_up(self.id, f"{self.name}: {detail}{': ' + reason if reason else ''}")
 
     def _last_text(self) -> str:

@@ -40,8 +40,11 @@ from .names import title_of
 from .notes import note
 from .order import Order, Timer
 from .port import Port
+from .restoring import go_on, restore
 from .waits import Waits
 
+GRACE = 0.1
+"""Seconds after which a loop that cancelled an agent has ended, or has not."""
 Outcome = Literal["completed", "failed", "stopped", "timed_out", "interrupted"]
 
 
@@ -127,8 +130,8 @@ class TeamRuntime:
         self._outcome: Outcome | None = None
         self._run_error = ""
         self._run_text = ""
-        self._ending = False
-        self.closing = False
+        self.ending = False
+        """Whether all turns are being ended, or the team was put away: nobody goes on by himself."""
         self._rest: asyncio.Future[None] | None = None
         self._human_steps = 0
         self._deadlines = 0
@@ -252,6 +255,7 @@ class TeamRuntime:
         for agent in self.agents.values():
             agent.requests_in_run = 0
         self.bus.publish(RunStarted(self.state.run + 1, title))
+        asyncio.get_running_loop().call_soon(go_on, self)
 
     def busy(self, agent: Agent, *, resume: bool) -> None:
         """Count an agent that begins to work."""
@@ -274,7 +278,7 @@ class TeamRuntime:
     def _wait_changed(self, number: int) -> None:
         agent = self.agent(number)
         agent.clock()
-        if agent.task is None and agent.state.open_calls and not self._ending:
+        if agent.task is None and agent.state.open_calls and not self.ending:
             agent.wake(resume=True)  # its answer came while nobody worked on its turn
 
     def leader_ended(self, text: str) -> None:
@@ -299,7 +303,7 @@ class TeamRuntime:
         self._leader_down = detail
         self._run_error = reason
         self._answer_nobody(f"the leader's turn {detail}: {reason}")
-        if not self._ending:
+        if not self.ending:
             for question in self.state.open_questions():
                 if question.answerer == LEADER_ID:
                     self.waits.pass_to_human(question)
@@ -323,13 +327,17 @@ class TeamRuntime:
             self.report(agent, "message", note("terminated", self.language), status="terminated")
 
     def cut_off(self, agent: Agent) -> None:
-        """An agent's task was cancelled from outside: as when the team is put away (decision 29)."""
+        """An agent's task was cancelled from outside, as when the loop ends: it is put away (decision 29).
+
+        Should the loop go on after all, so does whoever is waited for.
+        """
         self._outcome = self._outcome or "interrupted"
         self._leader_down = self._leader_down or "interrupted"
         if agent.state.status == "waiting":
             agent.detach()
         else:
             agent.halt("interrupted", "its task was cancelled")
+        asyncio.get_running_loop().call_later(GRACE, go_on, self)
 
     def check_budget(self, agent: Agent) -> None:
         """Raise :class:`BudgetExceeded` when the agent may make no further request."""
@@ -390,13 +398,13 @@ class TeamRuntime:
     def stop_all(self, outcome: Outcome, reason: str = "") -> list[asyncio.Task[None]]:
         """End every turn; returns the tasks to await. What is reported meanwhile wakes nobody."""
         self._outcome, self._run_error, self._leader_down = outcome, reason, outcome
-        self._ending = True
+        self.ending = True
         tasks = []
         for agent in sorted(self.agents.values(), key=lambda item: item.id):
             task = agent.halt("stopped", reason, tell=not agent.is_leader and self.state.leader == "model")
             if task is not None:
                 tasks.append(task)
-        self._ending = False
+        self.ending = False
         return tasks
 
     def revive_failed(self) -> tuple[str, ...]:
@@ -412,7 +420,7 @@ class TeamRuntime:
     def shut(self) -> list[asyncio.Task[None]]:
         """Put the team away: who works is interrupted, who waits for an answer waits on (decision 29)."""
         self._outcome = self._leader_down = "interrupted"
-        self._ending = self.closing = True
+        self.ending = True
         for question in self.waits.waits_for(HUMAN_ID):
             self.waits.close(question, "the team was closed")
         self._answer_nobody("the team was closed")
@@ -426,23 +434,7 @@ class TeamRuntime:
 
     def restore(self) -> None:
         """After loading: nobody works, so nobody is shown at work; who waited waits again (decision 29)."""
-        for state in tuple(self.state.agents.values()):
-            if state.status not in ("running", "waiting") and not state.open_calls:
-                continue
-            agent = self.agent(state.agent_id) if state.agent_id or self.state.leader == "model" else None
-            if agent is None or state.status == "terminated":
-                continue
-            if self.waits.waits_for(state.agent_id):
-                agent.wake(resume=True)
-                continue
-            agent.close_calls("interrupted")
-            if state.status in ("running", "waiting"):
-                self.bus.publish(StatusChanged(state.agent_id, "idle", "interrupted"))
-                if state.agent_id != LEADER_ID:
-                    self.inform(LEADER_ID, note("interrupted", self.language), wakes=False, about=state.agent_id)
-        if self.state.run_status == "running":
-            self.bus.publish(RunEnded(self.state.run, "interrupted", self._run_text, "the program ended"))
-        self.waits.deliver_again()
+        restore(self)
 
     def abort(self, error: Exception) -> None:
         """What happens can no longer be saved: end everything, keep what is in memory."""

@@ -19,6 +19,7 @@ from ..envelope import Envelope, render
 from ..errors import AgentTerminated, NobodyToAnswer, QuestionError, TeamError, WouldDeadlock
 from ..events import (
     AnswerKept,
+    MessageQueued,
     PendingMessage,
     QuestionAnswered,
     QuestionAsked,
@@ -85,6 +86,28 @@ class Waits:
             for question in self._state.questions.values()
             if question.status == "open" and question.asker == number
         ]
+
+    def settled(self, asker: int, call_id: str) -> Question | None:
+        """Return the question of a tool call, when it is open no more."""
+        for question in self._state.questions.values():
+            if question.asker == asker and question.call_id == call_id and question.status != "open":
+                return question
+        return None
+
+    def deliver_again(self) -> None:
+        """After loading: put every open question that was lost on its way to its target; none to a person who left."""
+        state = self._state
+        for question in state.open_questions():
+            if question.asker == HUMAN_ID:
+                self.close(question, "the program ended while the person waited")
+                continue
+            target = state.agents.get(question.target)
+            if target is None or any(item.id == question.id for item in target.pending):
+                continue
+            if not any(message.metadata.get("envelope_id") == question.id for message in target.messages):
+                # It wakes nobody: a conversation may be opened to be read. Who is waited for goes on
+                # with the next run.
+                self._bus.publish(MessageQueued(question.target, self._item(question)))
 
     def path(self, start: int, goal: int) -> list[Question] | None:
         """Return the open questions that lead from ``start`` to ``goal``, or ``None``."""
@@ -177,19 +200,20 @@ class Waits:
             self._bus.publish(StatusChanged(asker, "waiting"))
             self._changed(asker)
         if target != HUMAN_ID:
-            self._deliver(
-                target,
-                PendingMessage(
-                    question_id,
-                    "ask",
-                    title_of(state, asker),
-                    asker if asker > LEADER_ID else None,
-                    text,
-                    self._now(),
-                    "user" if asker == HUMAN_ID else "team_leader" if asker == LEADER_ID else "sub_agent",
-                ),
-            )
+            self._deliver(target, self._item(question))
         return question
+
+    def _item(self, question: Question) -> PendingMessage:
+        asker = question.asker
+        return PendingMessage(
+            question.id,
+            "ask",
+            title_of(self._state, asker),
+            asker if asker > LEADER_ID else None,
+            question.content,
+            self._now(),
+            "user" if asker == HUMAN_ID else "team_leader" if asker == LEADER_ID else "sub_agent",
+        )
 
     async def answered(self, question_id: str) -> Question:
         """Return the question when it is answered or closed."""

@@ -17,12 +17,14 @@ from support.virtual import VirtualOrder
 
 from astrion_nb.envelope import parse
 from astrion_nb.errors import AstrionError, ContentFiltered, ModelBroken, ModelRefused
-from astrion_nb.events import MessageAppended, MessageQueued, RunEnded, RunStarted
+from astrion_nb.events import MessageAppended, MessageQueued, RunEnded, RunStarted, Stamped, from_json, to_json
 from astrion_nb.ids import HUMAN_ID, LEADER_ID
 from astrion_nb.llm.model import Finished, ModelRequest, StreamEvent, TextDelta
 from astrion_nb.llm.wire import wire_messages
 from astrion_nb.messages import ToolCall, Usage
 from astrion_nb.runtime.limits import Limits
+from astrion_nb.runtime.restoring import go_on
+from astrion_nb.state import TeamState, apply
 
 LEADER = "Team Leader"
 ROLES = ("ui-operator", "full-stack-engineer", "planner-zh")
@@ -134,11 +136,24 @@ def actions(made: Rig, order: VirtualOrder, held: Held, number: int, question: s
     ]
 
 
-async def play(choices: list[int], deeds: list[tuple[int, int, int]], slots: int | None, human: bool) -> None:
+async def play(
+    choices: list[int],
+    deeds: list[tuple[int, int, int]],
+    slots: int | None,
+    human: bool,
+    *,
+    cut: int | None = None,
+    state: TeamState | None = None,
+) -> None:
+    """Play a team to its rest; or, with a cut, only to the end of the deeds, and go on from its first events."""
     order, held, model = VirtualOrder(auto=False), Held(), Improviser(choices)
     limits = Limits(max_active_agents=slots, max_turns=25)
-    made = rig(model, tools=(held.tool,), order=order, limits=limits, human=human)
+    made = rig(model, tools=(held.tool,), order=order, limits=limits, human=human, state=state)
     team = made.team
+    waiting = mailboxes(made)
+    if state is not None:
+        team.restore()
+        await settle()
     team.begin_run("go")
     team.say("go")
     for what, number, turns in deeds:
@@ -149,21 +164,39 @@ async def play(choices: list[int], deeds: list[tuple[int, int, int]], slots: int
         except (AstrionError, KeyError, AttributeError):
             pass  # refused, or there is no such agent or task yet
     await settle()
+    if cut is not None:
+        stored = [stamped for stamped in made.events if stamped.t]
+        state = replayed(stored[: 1 + cut % len(stored)])
+        await asyncio.gather(*team.shut(), return_exceptions=True)
+        await play(model.choices, deeds, slots, human, state=state)
+        return
     held.release()
     for _ in range(400):
         await settle()
         if not team.running:
-            if not team.state.open_questions():
+            if not team.state.open_questions() and not any(a.open_calls for a in team.state.agents.values()):
                 break
             team.say("again")  # a turn that was cut off while it waited still waits
+        go_on(team)  # the grace after a cancellation is over
         for question in team.state.open_questions():
             if question.answerer == HUMAN_ID:
                 team.port.answer(HUMAN_ID, None, question.id, "at last")
         order.advance(0.5)
-    check(made, order, model)
+    check(made, order, model, waiting, fresh=state is None)
 
 
-def check(made: Rig, order: VirtualOrder, model: Improviser) -> None:
+def replayed(stored: list[Stamped]) -> TeamState:
+    state = TeamState()
+    for stamped in stored:
+        apply(state, from_json(to_json(stamped.event)), seq=stamped.seq, t=stamped.t)
+    return state
+
+
+def mailboxes(made: Rig) -> Counter[tuple[int, str]]:
+    return Counter((number, item.id) for number, agent in made.team.state.agents.items() for item in agent.pending)
+
+
+def check(made: Rig, order: VirtualOrder, model: Improviser, before: Counter[tuple[int, str]], *, fresh: bool) -> None:
     team, state = made.team, made.team.state
     assert not team.running, "the team comes to rest"
     assert model.violations == []
@@ -172,13 +205,13 @@ def check(made: Rig, order: VirtualOrder, model: Improviser) -> None:
     assert team.slots.used == 0
     assert order.next_deadline is None
     assert state.run_status not in ("", "running")
-    assert len(made.kinds(RunStarted)) == len(made.kinds(RunEnded)) == state.run
+    if fresh:
+        assert len(made.kinds(RunStarted)) == len(made.kinds(RunEnded)) == state.run
 
     queued = Counter((e.agent_id, e.item.id) for e in made.kinds(MessageQueued))
     drained = Counter((e.agent_id, e.drained) for e in made.kinds(MessageAppended) if e.drained)
-    waiting = Counter((number, item.id) for number, agent in state.agents.items() for item in agent.pending)
-    assert max(queued.values()) == 1
-    assert drained + waiting == queued, "each message is read once, or still waits, in the mailbox it came to"
+    assert max((before + queued).values()) == 1
+    assert drained + mailboxes(made) == before + queued, "each is read once, or still waits, where it came to"
 
     for number, agent in state.agents.items():
         assert team.agents[number].task is None if number in team.agents else True
@@ -212,3 +245,12 @@ def test_any_interleaving_comes_to_rest_whole(
     choices: list[int], deeds: list[tuple[int, int, int]], slots: int | None, human: bool
 ) -> None:
     asyncio.run(asyncio.wait_for(play(choices, deeds, slots, human), 20))
+
+
+@pytest.mark.faults
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 59), min_size=10, max_size=160), deeds, st.integers(0, 500), st.booleans())
+def test_any_interleaving_cut_off_after_any_event_and_restored_comes_to_rest_whole(
+    choices: list[int], deeds: list[tuple[int, int, int]], cut: int, human: bool
+) -> None:
+    asyncio.run(asyncio.wait_for(play(choices, deeds, 16, human, cut=cut), 20))

@@ -97,8 +97,9 @@ def rig(
     order: Order | None = None,
     prices: Callable[[str, Any], float | None] | None = None,
     journal: Journal | None = None,
+    state: TeamState | None = None,
 ) -> Rig:
-    """Make a team; call it inside a running loop."""
+    """Make a team, fresh or on a state that was loaded; call it inside a running loop."""
     models: Mapping[str, Model] = model if isinstance(model, Mapping) else {model.key: model}
     first = next(iter(models))
     order = order or Live()
@@ -134,7 +135,7 @@ def rig(
         human_can_act=lambda: human,
     )
     team = TeamRuntime(
-        TeamState(),
+        state or TeamState(),
         ports,
         leader_tools=(*LEADER_TOOLS, *tools),
         member_tools=(*MEMBER_TOOLS, *tools),
@@ -142,7 +143,8 @@ def rig(
     )
     made = Rig(team)
     team.bus.subscribe(made.events.append)
-    team.bus.publish(ConversationStarted("conv_test", "", "", first, "fast", leader, language, "You lead."))  # type: ignore[arg-type]
+    if state is None:
+        team.bus.publish(ConversationStarted("conv_test", "", "", first, "fast", leader, language, "You lead."))  # type: ignore[arg-type]
     return made
 
 

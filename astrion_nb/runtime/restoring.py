@@ -1,0 +1,56 @@
+"""A team after loading: nobody is shown at work who is not, and who waited waits again.
+
+Knows the team; no file. What a kill left half done is known from the state alone, so restoring
+twice changes nothing.
+
+Source: decisions 22, 29; fault 11 of such systems.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..events import RunEnded, StatusChanged
+from ..ids import HUMAN_ID, LEADER_ID
+from .notes import note
+
+if TYPE_CHECKING:
+    from .team import TeamRuntime
+
+
+def restore(team: TeamRuntime) -> None:
+    """Make a loaded state one that can go on; starts no model request."""
+    state = team.state
+    for agent_state in tuple(state.agents.values()):
+        if agent_state.status not in ("running", "waiting") and not agent_state.open_calls:
+            continue
+        number = agent_state.agent_id
+        agent = team.agent(number) if number or state.leader == "model" else None
+        if agent is None or agent_state.status == "terminated":
+            continue
+        if team.waits.waits_for(number):
+            if agent_state.status != "waiting":
+                team.bus.publish(StatusChanged(number, "waiting"))
+            agent.wake(resume=True)
+            continue
+        agent.close_calls("interrupted")
+        if agent_state.status in ("running", "waiting"):
+            team.bus.publish(StatusChanged(number, "idle", "interrupted"))
+            if number != LEADER_ID:
+                team.inform(LEADER_ID, note("interrupted", team.language), wakes=False, about=number)
+    if state.run_status == "running":
+        team.bus.publish(RunEnded(state.run, "interrupted", state.run_text, "the program ended"))
+    team.waits.deliver_again()
+
+
+def go_on(team: TeamRuntime) -> None:
+    """With a new run, take up the turns that were cut off while somebody waits for their end."""
+    state = team.state
+    if team.ending:
+        return
+    for number, agent_state in tuple(state.agents.items()):
+        if agent_state.open_calls and agent_state.status != "terminated":
+            team.agent(number).wake(resume=True)
+    for question in state.open_questions():
+        if question.answerer != HUMAN_ID:
+            team.agent(question.answerer).wake()
