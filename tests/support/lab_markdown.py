@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+from .node import node
+
 
 class LabMarkdown:
     """Renders Markdown to HTML exactly as JupyterLab does before it puts it into a trusted page."""
@@ -15,7 +17,7 @@ class LabMarkdown:
     def __enter__(self) -> LabMarkdown:
         static = Path(sys.prefix) / "share" / "jupyter" / "lab" / "static"
         self._process = subprocess.Popen(
-            ["node", str(Path(__file__).with_name("lab_markdown.cjs")), str(static)],
+            [node(), str(Path(__file__).with_name("lab_markdown.cjs")), str(static)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

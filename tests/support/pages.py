@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import environment
+from .node import node
+
+__all__ = ["SCRIPTS", "Pages", "node"]
 
 SCRIPTS = Path(__file__).parents[1] / "js"
-
-
-def node() -> str:
-    """Return node's path; without it the test is skipped, under ``CI=true`` it fails."""
-    found = shutil.which("node")
-    if found is None:
-        environment.missing("node is not installed: the page's own code cannot be tested")
-    assert found is not None
-    return found
 
 
 class Pages:
