@@ -49,7 +49,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "llm.weights": ("home",),
     "llm.weights_fetch": ("home",),
 }
-# The entry points of kernel and command line: the only places outside `notebook` that may name it, when they are called.
+# The entry points of kernel and command line: only they may name `notebook` from outside, when they are called.
 ENTRY_POINTS = {"load_ipython_extension", "unload_ipython_extension", "main"}
 
 

@@ -74,7 +74,7 @@ def bring(model: str) -> str:
     ConfigError, StorageError
         As for :func:`set_up`.
     """
-    from ..llm.local import require_extra
+    from ..llm.local_server import require_extra
     from ..llm.weights import cache_dir, find, lookup
     from ..llm.weights_fetch import cli_fetch
 

@@ -122,7 +122,8 @@ def test_three_agents_at_work_are_seen_guided_and_asked_while_cells_run(lab: Lab
     assert play.guided is not None
     last = [message["content"] for message in play.guided["messages"] if message["role"] == "user"][-1]
     assert last == (
-        "来自 Team Leader 的消息\nid: msg_tl_001\n\n<Team Leader>\n<Message>\nUse green, please.\n</Message>\n</Team Leader>"
+        "来自 Team Leader 的消息\nid: msg_tl_001\n\n"
+        "<Team Leader>\n<Message>\nUse green, please.\n</Message>\n</Team Leader>"
     )
 
     notebook.start(3)  # a cell that computes does not stop the stream
