@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+from support import browser, environment
 from support.lab import Lab
 
 pytestmark = pytest.mark.browser
@@ -116,3 +120,29 @@ def test_every_notebook_has_a_home_of_its_own(lab: Lab) -> None:
     (home, offline, key), (other, _, *words) = first.text(0).split(), second.text(0).split()
     assert home != other
     assert (offline, key, words) == ("1", "None", ["for", "this", "one"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "said"),
+    [
+        ({"ASTRION_OFFLINE": "1"}, pytest.skip.Exception, "there is no Chromium: install one"),
+        ({"ASTRION_OFFLINE": "1", "CI": "true"}, pytest.fail.Exception, "there is no Chromium: install one"),
+        ({"ASTRION_CHROMIUM": "/no/such/program"}, pytest.skip.Exception, "'/no/such/program', which is no program"),
+    ],
+)
+def test_without_a_chromium_a_test_is_skipped_with_the_way_on_and_fails_in_ci(
+    lab: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    settings: dict[str, str],
+    kind: type[BaseException],
+    said: str,
+) -> None:
+    assert lab.context.browser is not None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(environment, "OUTER", {"HOME": str(tmp_path), **settings})
+    with pytest.raises(kind, match=re.escape(said)):
+        browser.chromium(lab.context.browser.browser_type)
+    (tmp_path / "chromium").symlink_to("/bin/sh")
+    monkeypatch.setattr(environment, "OUTER", {"HOME": str(tmp_path)})
+    assert browser.chromium(lab.context.browser.browser_type) == str(tmp_path / "chromium")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from . import environment
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Playwright
+    from playwright.sync_api import Browser, BrowserType
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "microsoft-edge")
 FLAGS = [
@@ -25,19 +25,19 @@ FLAGS = [
 ]
 
 
-def launch(playwright: Playwright) -> Browser:
+def launch(kind: BrowserType) -> Browser:
     """Start a headless Chromium that fetches nothing for itself."""
-    return playwright.chromium.launch(executable_path=chromium(playwright), args=FLAGS)
+    return kind.launch(executable_path=chromium(kind), args=FLAGS)
 
 
-def chromium(playwright: Playwright) -> str:
+def chromium(kind: BrowserType) -> str:
     """Return the path of a Chromium; skips when there is none, and fails instead under ``CI=true``."""
     named = environment.OUTER.get("ASTRION_CHROMIUM")
     if named:
         if not shutil.which(named):
             environment.missing(f"ASTRION_CHROMIUM is {named!r}, which is no program")
         return named
-    found = _on_path() or _of_playwright(playwright)
+    found = _on_path() or _of_playwright(kind)
     if found is None and _may_install():
         _install()
         found = _on_path()
@@ -54,9 +54,9 @@ def _on_path() -> str | None:
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
-def _of_playwright(playwright: Playwright) -> str | None:
+def _of_playwright(kind: BrowserType) -> str | None:
     """Return playwright's own Chromium, which it keeps in the person's home and not in the tests'."""
-    path = Path(playwright.chromium.executable_path)
+    path = Path(kind.executable_path)
     home = environment.OUTER.get("HOME") or environment.OUTER.get("USERPROFILE")
     if home and path.is_relative_to(Path.home()):
         path = Path(home) / path.relative_to(Path.home())

@@ -469,7 +469,7 @@ def lab_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium: Browser = browser.launch(playwright)
+        chromium: Browser = browser.launch(playwright.chromium)
         with server(tmp_path_factory.mktemp("lab")) as (url, root, data):
             context = chromium.new_context(viewport={"width": 1280, "height": 900})
             yield Lab(url, root, data, context)

@@ -130,7 +130,7 @@ def rig(
         load_role=load_role,
         list_roles=lambda: Found(list(ROLES.values()), []),
         gate=lambda endpoint: gates.setdefault(endpoint, Gate(order)),
-        member_prompt="你是智能体集群团队的一员",
+        member_prompt=lambda key: "你是智能体集群团队的一员",
         home=None,
         human_can_act=lambda: human,
     )
