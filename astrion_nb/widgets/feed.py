@@ -45,6 +45,7 @@ from ..events import (
     Warned,
 )
 from ..ids import HUMAN_ID, LEADER_ID
+from ..messages import Message
 from ..render.markdown import clean
 from ..state import Question, TeamState
 from .bubbles import body
@@ -117,8 +118,7 @@ class Feed:
                 return
             self._changed.add(agent_id)
             if type(event) is MessageAppended and event.message.role == "assistant":
-                self._lanes[agent_id].end(event.message.message_id or "")
-                self._streaming.discard(agent_id)
+                self._end_answer(agent_id, event.message)
         elif isinstance(event, (QuestionAsked, QuestionAnswered, QuestionClosed, QuestionPassed)):
             self._asked.add(event.question_id)
         elif isinstance(event, RunStarted):
@@ -137,6 +137,16 @@ class Feed:
             # A try that failed after it had shown something: the page starts over.
             lane.restart()
             self._streaming.add(agent_id)
+
+    def _end_answer(self, agent_id: int, message: Message) -> None:
+        lane = self._lanes[agent_id]
+        shown = lane.shown
+        lane.end(message.message_id or "")
+        if shown and not message.tool_calls and not (message.content or "").strip():
+            # No bubble takes the place of what the page shows: it must be wiped.
+            self._streaming.add(agent_id)
+        else:
+            self._streaming.discard(agent_id)
 
     @property
     def due(self) -> bool:

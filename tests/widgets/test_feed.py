@@ -113,7 +113,7 @@ ACTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.lists(st.tuples(ACTIONS, st.integers(0, 30), TEXTS), max_size=60))
 def test_a_page_shows_the_state_whatever_happens_and_whatever_is_lost(
     browser: Pages, actions: list[tuple[str, int, str]]
@@ -330,6 +330,19 @@ def test_a_state_that_is_another_object_is_another_beginning(browser: Pages) -> 
     (page,) = browser.show(sent)  # type: ignore[arg-type]
     assert page["agents"][1]["name"] == "New_1"
     check(page, other.state)
+
+
+def test_an_answer_without_anything_to_show_wipes_what_was_streamed(browser: Pages) -> None:
+    stage = Stage()
+    feed = feed_of(stage)
+    sent = [feed.take()]
+    stage.token(0, " ")
+    sent.append(feed.take())
+    stage.says(0, " ")
+    sent.append(feed.take())
+    grown, fresh = browser.show(sent, [feed.snapshot()])  # type: ignore[arg-type]
+    assert grown["agents"][0]["live"][1] == ""
+    assert {**grown, "seq": 0} == {**fresh, "seq": 0}
 
 
 def test_text_streamed_before_the_state_is_known_is_shown(browser: Pages) -> None:

@@ -43,6 +43,11 @@ export function expandTree(children, text) {
   return expand(children, 0);
 }
 
+// Whether an agent wrote it, and was not told it.
+export function isOwn(bubble, agent) {
+  return bubble.by === agent && bubble.role === undefined && !bubble.small;
+}
+
 function newAgent(id) {
   return { id, ...AGENT, count: 0, bubbles: [], live: null };
 }
@@ -350,7 +355,7 @@ export class Store {
       if (!source) throw new Error("the message that another one repeats is missing");
       bubble.nodes = source.nodes;
     }
-    if (bubble.by === a && bubble.role === undefined) agent.live = null;
+    if (isOwn(bubble, a)) agent.live = null;
     agent.bubbles.push(bubble);
     agent.count += 1;
     this.trim(agent);
