@@ -301,6 +301,12 @@ class Team(Observed):
             raise RunFailed(f"the run failed: {result.error or 'see the transcript'}", result)
         return result
 
+    async def _admit(self, runtime: TeamRuntime) -> None:
+        """Admit a step of the person; one that may begin no run is recorded at once, for no run's end will do it."""
+        await runtime.admit_human()
+        if self._opened is not None and not runtime.running:
+            self._opened.session.save()
+
     def result(self) -> TeamResult:
         """Return how the last run ended, or what there is of a running one."""
         return team_result(self.state, tuple(self._unanswered))
@@ -327,7 +333,7 @@ class Team(Observed):
         if not text.strip():
             raise ConfigError("the question is empty")
         runtime = await self.open()
-        await runtime.admit_human()
+        await self._admit(runtime)
         if _is_leader(target):
             return await self._ask_leader(runtime, text, timeout)
         agent, _ = runtime.port.find(target)
@@ -337,7 +343,7 @@ class Team(Observed):
                 await runtime.bus.durable()
                 question = await runtime.waits.answered(question.id)
         except TimeoutError:
-            await runtime.admit_human()
+            await self._admit(runtime)
             runtime.waits.close(question, _GONE)
             raise QuestionError(f"{agent.display_name} gave no answer within {timeout:g} seconds") from None
         except asyncio.CancelledError:
@@ -375,7 +381,7 @@ class Team(Observed):
         if not text.strip():
             raise ConfigError("the message is empty")
         runtime = await self.open()
-        await runtime.admit_human()
+        await self._admit(runtime)
         if _is_leader(target):
             runtime.begin_run(summary(text))
             message_id = runtime.say(text)
@@ -404,7 +410,7 @@ class Team(Observed):
             Unknown, answered already, expired, or put to somebody else.
         """
         runtime = await self.open()
-        await runtime.admit_human()
+        await self._admit(runtime)
         runtime.port.answer(HUMAN_ID, None, question_id, text)
         await runtime.bus.durable()
 
@@ -412,7 +418,7 @@ class Team(Observed):
         """Stop the whole team, or one agent; everybody stays addressable."""
         runtime = await self.open()
         try:
-            await runtime.admit_human()
+            await self._admit(runtime)
         except ReplayMiss:
             if agent is not None:
                 raise
@@ -430,7 +436,7 @@ class Team(Observed):
     async def terminate(self, agent: int | str) -> None:
         """Terminate an agent for good; its files stay."""
         runtime = await self.open()
-        await runtime.admit_human()
+        await self._admit(runtime)
         found, _ = runtime.port.find(agent)
         task = runtime.agent(found.agent_id).task if found.agent_id != LEADER_ID else None
         runtime.port.terminate(HUMAN_ID, agent)
@@ -440,7 +446,7 @@ class Team(Observed):
     async def retry(self) -> tuple[str, ...]:
         """Revive the agents that failed, after an endpoint's outage; returns their names."""
         runtime = await self.open()
-        await runtime.admit_human()
+        await self._admit(runtime)
         revived = runtime.revive_failed()
         await runtime.bus.durable()
         return revived
