@@ -133,6 +133,9 @@ def _begin(
         noted = session.fact(f"offers {model_key}", sorted(known) if known is not None else None)
         return None if noted is None else frozenset(noted)
 
+    def brief(model_key: str) -> bool:
+        return bool(session.fact(f"brief {model_key}", bool(getattr(models.get(model_key), "brief", False))))
+
     ports = Ports(
         journal=conversation,
         order=order,
@@ -142,7 +145,7 @@ def _begin(
         load_role=roles.load,
         list_roles=roles.list,
         gate=shared_gate,
-        member_prompt=base_prompt("member", language).text,
+        member_prompt=lambda model_key: base_prompt("member", language, brief=brief(model_key)).text,
         home=config.home,
         human_can_act=human_can_act,
         offers=offers,
@@ -156,7 +159,7 @@ def _begin(
     session.watch(runtime)
     runtime.bus.subscribe(observe)
     if fresh:
-        system = base_prompt("leader", language).text
+        system = base_prompt("leader", language, brief=plan.leader == "model" and brief(key)).text
         runtime.bus.publish(
             ConversationStarted(
                 conversation.id, plan.title or "", plan.project_path, key, plan.mode, plan.leader, language, system

@@ -85,6 +85,8 @@ class LocalModel:
         The same for every model of one file in every process.
     offers : frozenset of str or None
         The team tools that make sense for this model; ``None`` for all.
+    brief : bool
+        Whether it is too small for long prompts: it would take most of a minute to read what it cannot follow.
 
     Raises
     ------
@@ -116,6 +118,7 @@ class LocalModel:
         if self._pin is None:
             self.endpoint += f"#{hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:8]}"
         self.offers = _OFFERS.get(self.name)
+        self.brief = self.offers is not None
         self._roles = roles
         self._slots = slots
         self._threads = threads

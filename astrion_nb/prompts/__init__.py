@@ -1,6 +1,7 @@
 """The base prompts: the part of a system prompt that every leader, or every member, shares.
 
-One versioned Markdown file per language and audience. They state the duties that the message
+One versioned Markdown file per language and audience, and a brief one for models that are too small for
+the whole: it names no tool, because such a model has few, and takes a tenth of the time to read. They state the duties that the message
 protocol puts on an agent; what is particular to a role comes after them
 (:meth:`astrion_nb.roles.Role.system_prompt`). This package does not know which agent they are for.
 """
@@ -40,7 +41,7 @@ class BasePrompt:
 
 
 @functools.cache
-def base_prompt(audience: Audience, language: Language) -> BasePrompt:
+def base_prompt(audience: Audience, language: Language, *, brief: bool = False) -> BasePrompt:
     """Return the base prompt for an audience.
 
     Parameters
@@ -48,6 +49,8 @@ def base_prompt(audience: Audience, language: Language) -> BasePrompt:
     audience : {"leader", "member"}
     language : {"zh", "en"}
         See :func:`astrion_nb.home.language`.
+    brief : bool
+        The one for small models.
 
     Returns
     -------
@@ -59,6 +62,6 @@ def base_prompt(audience: Audience, language: Language) -> BasePrompt:
     """
     from ..rolefile import parse
 
-    path = _FOLDER / language / f"{audience}.md"
+    path = _FOLDER / language / f"{audience}{'-brief' if brief else ''}.md"
     parts = parse(path.read_bytes(), path.name)
     return BasePrompt(audience, language, int(parts.values["version"]), parts.body.strip())

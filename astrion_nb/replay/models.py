@@ -25,6 +25,10 @@ PAUSE = 200
 """Milliseconds after which a piece begins a new chunk, however short the one before is."""
 
 
+_TRAITS = ("body", "brief", "context", "offers")
+"""What a model may say of itself beyond what every model does: a recorded one is asked the same."""
+
+
 class RecordingModel:
     """A model whose responses are recorded.
 
@@ -38,6 +42,9 @@ class RecordingModel:
         self.inner = inner
         self.key = inner.key
         self.endpoint = inner.endpoint
+        for name in _TRAITS:
+            if hasattr(inner, name):
+                setattr(self, name, getattr(inner, name))
         self._recorder = recorder
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[StreamEvent]:

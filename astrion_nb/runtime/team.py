@@ -65,8 +65,8 @@ class Ports:
     load_role, list_roles : callable
     gate : callable
         ``gate(endpoint)`` returns the endpoint's gate, shared in the process.
-    member_prompt : str
-        Base prompt of sub-agents, in the conversation's language.
+    member_prompt : callable
+        ``member_prompt(model_key)``: the base prompt of sub-agents, in the conversation's language.
     home : object
     human_can_act : callable
         Whether a person could answer a question now.
@@ -82,7 +82,7 @@ class Ports:
     load_role: Callable[[str], RoleLike]
     list_roles: Callable[[], Any]
     gate: Callable[[str], Gate]
-    member_prompt: str
+    member_prompt: Callable[[str], str]
     home: Any
     human_can_act: Callable[[], bool]
     offers: Callable[[str], frozenset[str] | None] = lambda key: None

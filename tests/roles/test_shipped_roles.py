@@ -102,10 +102,23 @@ def test_a_changed_base_prompt_has_a_new_version() -> None:
     # On a change of wording: raise `version:` in the file, then note version and digest here.
     noted = json.loads((Path(__file__).parents[1] / "data" / "prompts.json").read_text(encoding="utf-8"))
     for name, (version, digest) in noted.items():
-        lang, audience = name.split("/")
-        prompt = base_prompt(audience, lang)  # type: ignore[arg-type]
+        lang, file = name.split("/")
+        audience, _, form = file.partition("-")
+        prompt = base_prompt(audience, lang, brief=form == "brief")  # type: ignore[arg-type]
         assert (prompt.version, hashlib.sha256(prompt.text.encode()).hexdigest()[:16]) == (version, digest), name
-    assert sorted(noted) == ["en/leader", "en/member", "zh/leader", "zh/member"]
+    files = ("leader", "leader-brief", "member", "member-brief")
+    assert sorted(noted) == [f"{lang}/{file}" for lang in ("en", "zh") for file in files]
+
+
+@pytest.mark.spec
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize("audience", ["leader", "member"])
+def test_a_brief_prompt_is_a_fraction_of_the_whole_and_promises_no_tool(lang: Language, audience: Audience) -> None:
+    whole, brief = base_prompt(audience, lang).text, base_prompt(audience, lang, brief=True).text
+    assert len(brief) < len(whole) / 3
+    assert TOOL.findall(brief) == []
+    assert bool(CJK.search(brief[:20])) == (lang == "zh")
+    assert brief.startswith(("你是智能体集群团队的", "You are the Team Leader of a team", "You are one member of a team"))
 
 
 # --- into the shared folder -----------------------------------------------------------------------------------------
