@@ -239,7 +239,7 @@ deeds = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 5), st.integers(0,
 
 
 @pytest.mark.faults
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 59), min_size=10, max_size=160), deeds, st.sampled_from([None, 1, 2, 16]), st.booleans())
 def test_any_interleaving_comes_to_rest_whole(
     choices: list[int], deeds: list[tuple[int, int, int]], slots: int | None, human: bool
@@ -248,7 +248,7 @@ def test_any_interleaving_comes_to_rest_whole(
 
 
 @pytest.mark.faults
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(0, 59), min_size=10, max_size=160), deeds, st.integers(0, 500), st.booleans())
 def test_any_interleaving_cut_off_after_any_event_and_restored_comes_to_rest_whole(
     choices: list[int], deeds: list[tuple[int, int, int]], cut: int, human: bool

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.teams import go
 from support.virtual import VirtualOrder
@@ -47,6 +47,7 @@ def test_slots_go_by_rank_and_then_by_arrival() -> None:
     go(main)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["take", "give", "cancel"]), st.integers(0, 5)), max_size=40), st.integers(1, 4)
 )

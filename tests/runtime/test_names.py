@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.teams import ROLES, PlainRole, Rig, go, rig
 from support.virtual import VirtualOrder, Watched
@@ -106,6 +106,7 @@ def test_two_roles_of_one_name_never_show_the_same_name() -> None:
 agents = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5)), max_size=12)
 
 
+@settings(deadline=None)
 @given(agents)
 def test_numbers_and_names_are_unique_whatever_is_asked_for(wanted: list[tuple[str, int]]) -> None:
     state = state_with()
@@ -266,6 +267,7 @@ def test_an_ambiguous_instance_and_an_empty_team_are_errors() -> None:
         find(state_with(), 1)
 
 
+@settings(deadline=None)
 @given(st.integers() | st.text(max_size=20))
 def test_any_reference_is_an_agent_or_an_agent_not_found(reference: int | str) -> None:
     try:

@@ -172,7 +172,7 @@ def test_a_person_who_left_does_not_wait_any_more() -> None:
     go(main)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 400), st.booleans())
 def test_a_team_cut_off_after_any_event_goes_on_whole(cut: int, human: bool) -> None:
     """The one rule: envelopes once, side effects at most once, every call one result, and it comes to rest."""

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from astrion_nb.errors import ToolError
@@ -142,6 +142,7 @@ json_values = st.recursive(
 names = st.sampled_from(sorted(ALL))
 
 
+@settings(deadline=None)
 @given(
     names,
     st.text(max_size=40) | json_values.map(json.dumps) | st.text(alphabet='{}[]":,\\ntrueNa0eE+-.\ud800', max_size=30),
@@ -157,6 +158,7 @@ def test_no_text_raises_anything_but_a_tool_error(name: str, arguments: str) -> 
     assert line.isprintable()
 
 
+@settings(deadline=None)
 @given(names, st.data())
 def test_one_wrong_field_is_the_field_that_is_named(name: str, data: st.DataObject) -> None:
     arguments = good(ALL[name])

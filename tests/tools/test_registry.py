@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -375,11 +375,13 @@ values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(values)
 def test_any_result_becomes_text_that_utf8_can_hold(value: object) -> None:
     result_text(value).encode()
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec=None)))
 def test_an_error_is_json_of_the_agreed_form(message: str) -> None:
     data = json.loads(error_text(message, field="x"))

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from astrion_nb.envelope import KINDS, Envelope, parse, render
@@ -69,11 +69,13 @@ def test_the_table_of_kinds_is_the_protocols() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(envelopes(forged))
 def test_whatever_an_envelope_holds_is_read_back(envelope: Envelope) -> None:
     assert parse(render(envelope)) == envelope
 
 
+@settings(deadline=None)
 @given(forged | texts)
 def test_what_is_read_as_an_envelope_is_exactly_that_envelope(text: str) -> None:
     try:
@@ -83,6 +85,7 @@ def test_what_is_read_as_an_envelope_is_exactly_that_envelope(text: str) -> None
     assert render(envelope) == text
 
 
+@settings(deadline=None)
 @given(envelopes(), st.data())
 def test_a_text_with_one_line_changed_around_the_content_is_no_envelope(
     envelope: Envelope, data: st.DataObject

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from astrion_nb.events import FLEETING, TYPES, PendingMessage, from_json, scope, to_json
@@ -66,6 +66,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(STORED)), st.data())
 def test_a_broken_event_is_refused_with_a_value_error_or_read(name: str, data: st.DataObject) -> None:
     broken: dict[str, Any] = json.loads(json.dumps(STORED[name]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from astrion_nb.ids import IdBook, abbreviation, display_name, initials, well_formed
@@ -46,6 +46,7 @@ def test_no_role_takes_the_leaders_abbreviation() -> None:
     assert abbreviation("Test Lead", "test-lead", {}) == "test-lead"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20), st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True))
 def test_an_abbreviation_always_makes_well_formed_ids(name: str, role_id: str) -> None:
     short = abbreviation(name, role_id, {})
@@ -84,6 +85,7 @@ def test_an_id_that_is_not_taken_is_offered_again() -> None:
     assert "out_uio_001" not in book
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(stems, st.booleans() | st.integers(1, 12)), max_size=60), stems)
 def test_a_book_rebuilt_from_taken_ids_mints_the_same(
     steps: list[tuple[tuple[str, str], int]], last: tuple[str, str]

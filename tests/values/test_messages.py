@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from astrion_nb.messages import Message, ToolCall, Usage
@@ -56,6 +56,7 @@ def stored_messages(draw: st.DrawFn) -> dict[str, Any]:
     return {**out, **draw(unknown)}
 
 
+@settings(deadline=None)
 @given(stored_messages())
 def test_a_stored_message_survives_with_the_keys_nobody_here_knows(stored: dict[str, Any]) -> None:
     message = Message.from_json(stored)
@@ -76,6 +77,7 @@ def test_an_unknown_role_is_refused(role: object) -> None:
         Message.from_json({"role": role, "content": "x"})
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["role", "content", "message_id", "tool_calls", "tool_call_id", "metadata"]),
@@ -98,6 +100,7 @@ def test_null_and_missing_parts_of_a_call_are_empty() -> None:
 usages = st.builds(Usage, *[st.integers(0, 10**9)] * 4)
 
 
+@settings(deadline=None)
 @given(usages, usages, usages)
 def test_usage_adds_up_and_survives(a: Usage, b: Usage, c: Usage) -> None:
     assert (a + b) + c == a + (b + c)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from astrion_nb.events import (
@@ -298,6 +298,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
     return events
 
 
+@settings(deadline=None)
 @given(histories())
 def test_any_history_is_taken_and_gives_the_same_state_from_its_stored_form(events: list[Event]) -> None:
     state = history(*events)
