@@ -155,7 +155,9 @@ def board_page(outline: Outline, agents: Node) -> str:
     agents : Node
         The table of agents.
     """
-    lines = [f'<div lang="{outline.words.tag}" style="{_ROOT}">', to_html([agents]), *_closing(outline, each=True)]
+    # "anywhere" would let the narrow columns break within a word to make room for the tasks.
+    table = f'<div style="overflow-wrap:break-word;overflow-x:auto">{to_html([agents])}</div>'
+    lines = [f'<div lang="{outline.words.tag}" style="{_ROOT}">', table, *_closing(outline, each=True)]
     return "\n".join([*lines, "</div>"])
 
 
