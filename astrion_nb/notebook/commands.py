@@ -178,15 +178,12 @@ _All = make_dataclass("_All", [("all", bool, flag(False, "archived ones too"))])
 @command("conversations", "", _All)
 def conversations(session: Session, arguments: Any, rest: str) -> Rendered:
     """List the stored conversations, newest first."""
+    from ..app.shelf import conversations as stored
     from ..render.rewrite import write
     from ..render.transcript import table
-    from ..store.conversations import ConversationStore
 
-    entries = ConversationStore(session.config().home).list()
     rows = [["id", "title", "updated", "agents", "status"]]
-    for entry in sorted(entries, key=lambda item: (item.updated_at, item.id), reverse=True):
-        if entry.status == "archived" and not arguments.all:
-            continue
+    for entry in stored(session.config().home, archived=arguments.all):
         rows.append([entry.id, entry.title, entry.updated_at, str(entry.agent_count), entry.error or entry.status])
     if len(rows) == 1:
         return Rendered("no stored conversations")
@@ -234,17 +231,13 @@ _Export = make_dataclass("_Export", [("force", bool, flag(False, "replace a file
 @command("export", "[FILE]", _Export)
 def export(session: Session, arguments: Any, rest: str) -> None:
     """Write the transcript as Markdown, to FILE or to the conversation's title."""
-    from ..home import write_atomic
+    from ..app.shelf import file_name, write_export
     from ..render.transcript import export_markdown
 
     team = session.current()
     text = session.look(lambda: export_markdown(team.state, hide=[(str(team.config.home.root), "~")]))
-    title = session.look(lambda: team.state.title) or "conversation"
-    safe = "".join(c if c.isalnum() or c in " -_" else " " for c in title).strip()[:60] or "conversation"
-    path = Path(rest.strip("\"'") or f"{safe}.md")
-    if path.exists() and not arguments.force:
-        raise ConfigError(f"{path} is there already; name another file, or add --force")
-    write_atomic(path, text.encode())
+    path = Path(rest.strip("\"'") or f"{file_name(session.look(lambda: team.state.title))}.md")
+    write_export(text, path, replace=arguments.force)
     print(f"written: {path}")
 
 
@@ -274,11 +267,11 @@ class _Verbatim(Rendered):
 @command("roles")
 def roles(session: Session, arguments: Any, rest: str) -> Rendered:
     """List the roles of the agents directory, and the files that cannot be read."""
-    from .. import roles as files
+    from ..app.shelf import role_set
     from ..render.rewrite import write
     from ..render.transcript import table
 
-    found = files.list_roles(session.config().home)
+    found = role_set(session.config().home)
     rows = [["id", "name", "description", "kind"]]
     rows += [[role.id, role.name, role.description, "preset" if role.preset else "custom"] for role in found.roles]
     for error in found.errors:

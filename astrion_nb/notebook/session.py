@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ..app.config import Config
 from ..app.result import TeamResult
+from ..app.shelf import conversations, role_set
 from ..app.team import Team
 from ..errors import (
     AstrionError,
@@ -381,9 +382,7 @@ class Session:
 
     def role_ids(self) -> list[str]:
         """Return the roles that can be named."""
-        from .. import roles
-
-        return list(roles.list_roles(self.config().home).ids)
+        return list(role_set(self.config().home).ids)
 
     def model_keys(self) -> list[str]:
         """Return the models that can be named."""
@@ -391,10 +390,7 @@ class Session:
 
     def conversation_ids(self) -> list[str]:
         """Return the stored conversations, newest first."""
-        from ..store.conversations import ConversationStore
-
-        entries = ConversationStore(self.config().home).list()
-        return [entry.id for entry in sorted(entries, key=lambda item: (item.updated_at, item.id), reverse=True)]
+        return [entry.id for entry in conversations(self.config().home)]
 
     def question_ids(self) -> list[str]:
         """Return the open questions that a person may answer."""

@@ -40,7 +40,10 @@ def attach(team: Team, bridge: Bridge) -> TeamView:
     ImportError
         ipywidgets or anywidget is not installed.
     """
+    from ..render.words import words
     from ..widgets.team import TeamView
+
+    language = team.config.language
 
     def act(kind: str, payload: dict[str, Any]) -> Awaitable[Any] | None:
         do = ACTS.get(kind)
@@ -48,4 +51,7 @@ def attach(team: Team, bridge: Bridge) -> TeamView:
             raise ConfigError(f"this team cannot be asked to {kind}")
         return do(team, payload)
 
-    return TeamView(team, commands=act, call=bridge.call, language=team.config.language)
+    def banner() -> str:
+        return words(language).origin.get(team.origin, "")
+
+    return TeamView(team, commands=act, call=bridge.call, language=language, banner=banner)

@@ -33,6 +33,8 @@ from collections.abc import Callable
 from ..events import (
     ConversationStarted,
     MessageAppended,
+    MessageQueued,
+    ModelLoading,
     QuestionAnswered,
     QuestionAsked,
     QuestionClosed,
@@ -66,6 +68,8 @@ class Feed:
         Returns the conversation's state; another object than before means another beginning.
     cost : callable, optional
         Returns what the conversation has cost, or ``None``.
+    banner : callable, optional
+        Returns what has to be said of who answers, such as that it is a small model; empty for nothing.
     now : callable
         Seconds since the epoch.
     """
@@ -75,11 +79,15 @@ class Feed:
         state: Callable[[], TeamState],
         *,
         cost: Callable[[], float | None] = lambda: None,
+        banner: Callable[[], str] = lambda: "",
         now: Callable[[], float] = time.time,
     ) -> None:
         self._state = state
         self._cost = cost
+        self._banner = banner
         self._now = now
+        self._loading = ""
+        """What is being loaded; nobody can answer before it is."""
         self.seq = 0
         """Number of the last message."""
         self._known: TeamState | None = None
@@ -110,6 +118,8 @@ class Feed:
             lane = self._lanes[event.agent_id]
             (lane.thoughts if event.reasoning else lane.pieces).append(event.text)
             self._streaming.add(event.agent_id)
+            if self._loading:
+                self._loading, self._team_changed = "", True
             return
         agent_id: int | None = getattr(event, "agent_id", None)
         if agent_id is not None:
@@ -119,6 +129,8 @@ class Feed:
             self._changed.add(agent_id)
             if type(event) is MessageAppended and event.message.role == "assistant":
                 self._end_answer(agent_id, event.message)
+            if self._loading and type(event) is not MessageQueued:
+                self._loading, self._team_changed = "", True
         elif isinstance(event, (QuestionAsked, QuestionAnswered, QuestionClosed, QuestionPassed)):
             self._asked.add(event.question_id)
         elif isinstance(event, RunStarted):
@@ -130,6 +142,8 @@ class Feed:
             self._changed.add(LEADER_ID)
         elif isinstance(event, Warned):
             self._team_changed = True
+        elif isinstance(event, ModelLoading):
+            self._loading, self._team_changed = f"{event.what} ({event.seconds:.0f} s)", True
 
     def _begin_answer(self, agent_id: int) -> None:
         lane = self._lanes[agent_id]
@@ -198,7 +212,7 @@ class Feed:
         self._team_changed = False
 
     def _team_events(self, state: TeamState, events: list[Json]) -> None:
-        fields = _team_fields(state)
+        fields = self._team_fields(state)
         changed = {key: value for key, value in fields.items() if self._team.get(key) != value}
         if changed:
             self._team = fields
@@ -206,6 +220,17 @@ class Feed:
         new = state.warnings[max(self._warned, len(state.warnings) - WARNINGS) :]
         events += [{"t": "warn", "text": clean(text)} for text in new]
         self._warned = len(state.warnings)
+
+    def _team_fields(self, state: TeamState) -> Json:
+        return {
+            "title": clean(state.title),
+            "leader": state.leader,
+            "run": state.run,
+            "status": state.run_status,
+            "error": clean(state.run_error),
+            "banner": self._banner(),
+            "loading": clean(self._loading),
+        }
 
     def _elapsed(self) -> float:
         """Seconds that the run has taken; the page counts on from there."""
@@ -264,7 +289,7 @@ class Feed:
         waiting = sorted(self._open.values(), key=lambda question: question.seq)
         self._mine = {question.id: _shown(question) for question in waiting if _for_person(state, question)}
         self._lanes.window = window_of(len(state.agents))
-        self._team = _team_fields(state)
+        self._team = self._team_fields(state)
         self._warned = len(state.warnings)
         if state.run_status == "running" and not self._began:
             self._began = self._now()
@@ -288,16 +313,6 @@ class Feed:
         if reset:
             out["reset"] = 1
         return out
-
-
-def _team_fields(state: TeamState) -> Json:
-    return {
-        "title": clean(state.title),
-        "leader": state.leader,
-        "run": state.run,
-        "status": state.run_status,
-        "error": clean(state.run_error),
-    }
 
 
 def _for_person(state: TeamState, question: Question) -> bool:

@@ -82,6 +82,8 @@ class TeamView(anywidget.AnyWidget):
         ``call(function, *arguments)`` runs a function on the team's loop soon, from any thread.
     language : str
         ``zh…`` for a Chinese page, anything else for an English one.
+    banner : callable, optional
+        Returns what has to be said of who answers; called on the loop.
     """
 
     _esm = assets.module()
@@ -95,12 +97,13 @@ class TeamView(anywidget.AnyWidget):
         commands: Commands,
         call: Callable[..., Any],
         language: str = "en",
+        banner: Callable[[], str] = lambda: "",
     ) -> None:
         super().__init__(language="zh" if language.lower().startswith("zh") else "en")
         self._team = team
         self._commands = commands
         self._call = call
-        self._feed = Feed(lambda: team.state, cost=lambda: team.cost)
+        self._feed = Feed(lambda: team.state, cost=lambda: team.cost, banner=banner)
         self._unwatch: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._resting: asyncio.TimerHandle | None = None

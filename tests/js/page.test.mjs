@@ -326,6 +326,14 @@ test("the team is stopped once; a refusal is shown", () => {
   assert.equal(stop.hidden, true);
 });
 
+test("who answers, and what is still being loaded, stand above everything", () => {
+  const { el, tell } = show();
+  tell({ t: "team", banner: "A small <b>model</b> answers.", loading: "smollm2 (2 s)" });
+  assert.deepEqual(el.one("anb-notices").all("anb-text").map((node) => node.textContent), ["A small <b>model</b> answers.", "smollm2 (2 s)"]);
+  tell({ t: "team", loading: "" });
+  assert.deepEqual(el.one("anb-notices").all("anb-text").map((node) => node.textContent), ["A small <b>model</b> answers."]);
+});
+
 test("screen readers are told how agents stand and who asks, never what is streamed", () => {
   const { el, tell, stream } = show();
   const said = el.one("anb-said");

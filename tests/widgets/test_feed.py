@@ -17,11 +17,12 @@ from support.stage import DESIGN, RESEARCH, Stage
 
 from astrion_nb.envelope import parse
 from astrion_nb.errors import EnvelopeError
-from astrion_nb.events import Stamped, TextStreamed
+from astrion_nb.events import ConversationStarted, ModelLoading, Stamped, TextStreamed
 from astrion_nb.ids import HUMAN_ID, LEADER_ID
 from astrion_nb.messages import Message
 from astrion_nb.render.markdown import tree
 from astrion_nb.state import AgentState, TeamState, apply
+from astrion_nb.widgets import lanes
 from astrion_nb.widgets.bubbles import LONGEST, against, body
 from astrion_nb.widgets.feed import WARNINGS, Feed
 from astrion_nb.widgets.lanes import ALL, LEAST, window_of
@@ -113,11 +114,29 @@ ACTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.lists(st.tuples(ACTIONS, st.integers(0, 30), TEXTS), max_size=60))
+STEPS = st.lists(st.tuples(ACTIONS, st.integers(0, 30), TEXTS), max_size=60)
+
+
+@settings(max_examples=300, deadline=None)
+@given(STEPS)
 def test_a_page_shows_the_state_whatever_happens_and_whatever_is_lost(
     browser: Pages, actions: list[tuple[str, int, str]]
 ) -> None:
+    conduct(browser, actions)
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_so_it_does_when_its_windows_are_small_and_shrink(browser: Pages, actions: list[tuple[str, int, str]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "WINDOW", 4)
+        patch.setattr(lanes, "ALL", 8)
+        patch.setattr(lanes, "LEAST", 1)
+        conduct(browser, actions)
+
+
+def conduct(browser: Pages, actions: list[tuple[str, int, str]]) -> None:
+    """Let a team do things, flush and lose at will, and hold three pages against its state."""
     stage = Stage(now=lambda: 0.0)
     feed = feed_of(stage)
     whole: list[dict[str, Any]] = []  # for a page that misses nothing
@@ -235,7 +254,7 @@ def test_a_text_travels_as_a_string_only_when_that_is_its_tree(text: str) -> Non
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
-        st.sampled_from([*"ab \n\n我*`_|-#>1.", "**", "[x](https://a.b)", "\n\n- ", "&amp;", "```\n", "\n> "]),
+        st.sampled_from([*"ab \n\n我*`_|-#>1.", "**", "[x](https://a.b)", "\n\n- ", "&amp;", "```\n", "\n> ", "😀"]),
         max_size=40,
     )
 )
@@ -277,6 +296,22 @@ def test_what_was_streamed_is_not_sent_again() -> None:
         sent = text[:-40]
         assert not [sent[at : at + 12] for at in range(0, len(sent) - 12, 12) if sent[at : at + 12] in dumped]
         assert [event.get("copy") for event in said if event["a"] == 0] == [[1, 2]]
+
+
+def test_nothing_of_a_finished_message_is_kept_but_the_latest_texts() -> None:
+    stage = Stage()
+    feed = feed_of(stage)
+    stage.create(1, "Worker", 1, "go")
+    for number in range(50):
+        (call,) = stage.says(1, f"text {number}", ("f", {}))
+        stage.token(1, "streamed")
+        feed.take()
+        stage.result(1, call, "done")
+        stage.says(1, f"streamed {number}")
+        feed.take()
+    lane = feed._lanes[1]
+    assert (lane.ended, lane.calls, lane.pieces, lane.thoughts, lane.sent) == ({}, {}, [], [], [])
+    assert len(lane.said) <= 4
 
 
 def test_a_text_beyond_measure_is_cut_and_says_so() -> None:
@@ -436,3 +471,22 @@ def test_a_token_costs_almost_nothing() -> None:
         return (time.perf_counter() - begin) / 5000
 
     assert min(run() for _ in range(7)) < 2e-6
+
+
+def test_a_model_that_is_being_loaded_is_shown_until_it_answers() -> None:
+    state = TeamState()
+    feed = Feed(lambda: state, banner=lambda: "A small model answers.", now=lambda: 0.0)
+    for seq, event in enumerate((ConversationStarted("c", "", "", "m", "fast", "model", "en", ""),), start=1):
+        apply(state, event, seq=seq, t=0.0)
+        feed.push(Stamped(seq, 0.0, event))
+    first = feed.take()
+    assert first is not None
+    assert first["state"]["team"]["banner"] == "A small model answers."
+    feed.push(Stamped(1, 0.0, ModelLoading("loading smollm2", 2.0)))
+    told = feed.take()
+    assert told is not None
+    assert told["event"]["loading"] == "loading smollm2 (2 s)"
+    feed.push(Stamped(1, 0.0, TextStreamed(LEADER_ID, "Hello")))
+    answered = feed.take()
+    assert answered is not None
+    assert [event["loading"] for event in answered["events"]] == [""]

@@ -495,6 +495,8 @@ def test_every_class_name_that_the_page_uses_is_in_the_style_sheet_or_only_marks
     assert styled - used <= {
         "anb-turn",
         "anb-breathe",
+        "anb-banner",
+        "anb-loading",
         "anb-warning",
         "anb-error",
         "anb-center",

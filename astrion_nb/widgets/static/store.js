@@ -11,7 +11,7 @@ const SILENT = 2; // tries without an answer after which the reader is told
 const WARNINGS = 5;
 const SLOW = 5000; // ms without an ack after which the reader is told
 const GIVE_UP = 30000; // … after which the form can be used again
-const TEAM = { title: "", leader: "model", run: 0, status: "", error: "", elapsed: 0 };
+const TEAM = { title: "", leader: "model", run: 0, status: "", error: "", banner: "", loading: "", elapsed: 0 };
 const AGENT = { name: "", status: "idle", detail: "", error: "", waits: [], task: "", tokens: 0, inbox: 0, model: "" };
 
 export function nodesOf(body) {
