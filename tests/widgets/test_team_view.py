@@ -151,8 +151,8 @@ def test_nothing_is_sent_while_nothing_happens(monkeypatch: pytest.MonkeyPatch) 
 
     async def main(stage: Stage, view: TeamView, line: Line) -> None:
         stage.warns("careful")
-        await until(lambda: line.of("mark"))
-        assert line.of("mark") == [{"v": 1, "kind": "mark", "seq": 2}]
+        # A slow machine may have been quiet before the warning too: what counts is the last number.
+        await until(lambda: line.of("mark")[-1:] == [{"v": 1, "kind": "mark", "seq": 2}])
         count = len(line.sent)
         await asyncio.sleep(0.1)
         assert len(line.sent) == count
