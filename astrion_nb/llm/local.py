@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..errors import ConfigError, ModelUnreachable
 from . import local_server
@@ -34,10 +34,19 @@ BANNER_ZH = (
     "正式使用请设置 OPENAI_API_KEY，或编写 models.toml。"
 )
 
+
+class _Bounds(TypedDict, total=False):
+    max_string: int
+    max_text: int
+    max_tokens: int
+    max_plain: int
+
+
 # A turn of a model this small is either short or has lost its way; without a bound it would go on
-# until the context is full.
-_BODY = {"max_tokens": 768, "temperature": 0.7}
-_SHORT = {"smollm2": {"max_tokens": 256}}
+# until the context is full. The strings of a call are so bounded that it never is cut, in any script.
+_BODY = {"temperature": 0.7}
+_BOUNDS: _Bounds = {"max_tokens": 768}
+_TIGHT: dict[str, _Bounds] = {"smollm2": {"max_string": 96, "max_text": 240, "max_tokens": 400, "max_plain": 128}}
 _READ_TIMEOUT_S = 900.0
 _LOST_S = 5.0
 # What such a model can be trusted to choose between. With all tools before it, the smallest picks
@@ -75,7 +84,7 @@ class LocalModel:
         ``progress(what, seconds, 0)`` about once a second while the first request waits for the
         model to load.
     body : mapping, optional
-        Body parameters of every request, over the defaults (768 tokens, temperature 0.7).
+        Body parameters of every request, over the defaults (temperature 0.7, and tokens as suit the model).
     thinking : mapping, optional
         Body parameters of the thinking mode, over those.
 
@@ -123,7 +132,7 @@ class LocalModel:
         self._slots = slots
         self._threads = threads
         self._progress = progress
-        self._body = {**_BODY, **_SHORT.get(self.name, {}), **(body or {})}
+        self._body = {**_BODY, **(body or {})}
         self._thinking = dict(thinking or {})
         self._lock = threading.Lock()
         self._server: LocalServer | None = None
@@ -230,6 +239,7 @@ class LocalModel:
             roles=self._roles,
             optional_arguments=False,  # models this small fill them with inventions
             most_calls=3 if self.offers is not None else None,
+            **_TIGHT.get(self.name, _BOUNDS),
         )
 
     async def close(self) -> None:

@@ -85,6 +85,8 @@ class StructuredModel:
         Longest text said, in characters.
     max_tokens : int
         Sent unless the model's own parameters say otherwise; below 400, calls are cut.
+    max_plain : int, optional
+        The same for requests without tools, whose answers no schema bounds. Default: ``max_tokens``.
     merge_user : bool
         Whether neighbouring user messages go out as one, for chat templates that demand alternation.
     most_calls : int, optional
@@ -101,6 +103,7 @@ class StructuredModel:
         max_string: int = 160,
         max_text: int = 480,
         max_tokens: int = 512,
+        max_plain: int | None = None,
         merge_user: bool = False,
         most_calls: int | None = None,
     ) -> None:
@@ -113,6 +116,7 @@ class StructuredModel:
         self._max_string = max_string
         self._max_text = max_text
         self._max_tokens = max_tokens
+        self._max_plain = max_tokens if max_plain is None else max_plain
         self._merge_user = merge_user
         self._most_calls = most_calls
 
@@ -130,7 +134,7 @@ class StructuredModel:
             "messages": plain_messages(
                 request.messages, request.tools, merge_user=self._merge_user, optional=self._optional
             ),
-            "max_tokens": self._max_tokens,
+            "max_tokens": self._max_tokens if request.tools else self._max_plain,
         }
         if request.tools:
             form = {"name": "reply", "strict": True, "schema": self.schema(request.tools, request.messages)}

@@ -1,9 +1,9 @@
 """The base prompts: the part of a system prompt that every leader, or every member, shares.
 
 One versioned Markdown file per language and audience, and a brief one for models that are too small for
-the whole: it names no tool, because such a model has few, and takes a tenth of the time to read. They state the duties that the message
-protocol puts on an agent; what is particular to a role comes after them
-(:meth:`astrion_nb.roles.Role.system_prompt`). This package does not know which agent they are for.
+the whole: it names no tool, because such a model has few, and is read in a fraction of the time. They
+state the duties that the message protocol puts on an agent; what is particular to a role comes after
+them (:meth:`astrion_nb.roles.Role.system_prompt`). This package does not know which agent they are for.
 """
 
 from __future__ import annotations

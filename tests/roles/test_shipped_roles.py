@@ -118,7 +118,9 @@ def test_a_brief_prompt_is_a_fraction_of_the_whole_and_promises_no_tool(lang: La
     assert len(brief) < len(whole) / 3
     assert TOOL.findall(brief) == []
     assert bool(CJK.search(brief[:20])) == (lang == "zh")
-    assert brief.startswith(("你是智能体集群团队的", "You are the Team Leader of a team", "You are one member of a team"))
+    assert brief.startswith(
+        ("你是智能体集群团队的", "You are the Team Leader of a team", "You are one member of a team")
+    )
 
 
 # --- into the shared folder -----------------------------------------------------------------------------------------
