@@ -135,6 +135,28 @@ def test_so_it_does_when_its_windows_are_small_and_shrink(browser: Pages, action
         conduct(browser, actions)
 
 
+@pytest.mark.parametrize("later", range(8))
+def test_a_report_repeats_only_what_the_page_still_has(
+    browser: Pages, monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    monkeypatch.setattr(lanes, "WINDOW", 4)
+    stage = Stage()
+    feed = feed_of(stage)
+    sent = [feed.take()]
+    stage.create(1, "Worker", 1, "go")
+    stage.says(1, "My **report**")
+    for number in range(later):
+        stage.gets(1, "message", f"note {number}")
+    sent.append(feed.take())
+    stage.queue(0, "completion", "My **report**", sender=1)
+    stage.reads(0)
+    sent.append(feed.take())
+    (page,) = browser.show(sent)  # type: ignore[arg-type]
+    assert page["asked"] == 0
+    assert page["agents"][0]["bubbles"][-1]["nodes"] == tree("My **report**")
+    assert ("copy" in json.dumps(sent[-1])) == (later < 4)
+
+
 def conduct(browser: Pages, actions: list[tuple[str, int, str]]) -> None:
     """Let a team do things, flush and lose at will, and hold three pages against its state."""
     stage = Stage(now=lambda: 0.0)
