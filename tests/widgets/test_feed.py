@@ -140,6 +140,7 @@ def test_a_report_repeats_only_what_the_page_still_has(
     browser: Pages, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
     monkeypatch.setattr(lanes, "WINDOW", 4)
+    monkeypatch.setattr(lanes, "LEAST", 1)
     stage = Stage()
     feed = feed_of(stage)
     sent = [feed.take()]
