@@ -101,7 +101,7 @@ def test_an_interrupt_of_astrion_wait_stops_the_run_too(kernel: Kernel, server: 
     play(server, leader=[[gate, *text("Done.")]])
     cell = kernel.ok("%%team\nLook around.")
     gate.wait_reached()
-    waiting = kernel.send("print('begun', flush=True)\n%astrion wait")
+    waiting = kernel.send("print('begun')\n%astrion wait")
     kernel.until(lambda: waiting.out == "begun\n", what="the wait")
     kernel.interrupt()
     kernel.finish(waiting)
@@ -153,7 +153,7 @@ def test_an_interrupt_of_an_awaiting_cell_stops_the_run_too(
     kernel.ok("%%team --wait\nHello.")
     if call == "wait()":
         kernel.ok("%%team --continue --no-wait\nLook.")
-    awaiting = kernel.send(f"print('begun', flush=True)\nawait team.{call}")
+    awaiting = kernel.send(f"print('begun')\nawait team.{call}")
     kernel.until(lambda: awaiting.out == "begun\n", what="the wait")
     gate.wait_reached()
     kernel.interrupt()

@@ -238,6 +238,10 @@ def test_agents_on_the_kernel_s_loop_answer_a_waiting_cell_and_nesting_comes_onl
         assert "All is well." in cells[1].text
         assert kernel.ok(nested).out.split()[1] == "True"
         assert kernel.ok("print([t.name for t in threading.enumerate() if t.name == 'astrion'])").out == "[]\n"
+        play(server)
+        silent = kernel.queue("%%team --no-wait\nLook around.", "1 + 1", "%astrion wait")
+        assert [cell.error for cell in silent] == [""] * 3
+        assert "All is well." in silent[2].text
         gate = Gate()
         play(server, leader=[Reply([gate, *text("Done.")])])
         waiting = kernel.send("%%team --wait\nLook again.")

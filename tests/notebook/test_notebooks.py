@@ -87,8 +87,7 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
     folder = tmp_path_factory.mktemp("failing")
     key, asks = scripted(folder / "fails.py", FAILS), scripted(folder / "asks.py", ASKS)
     make(folder / "all.ipynb", ["%load_ext astrion_nb", *(code.format(asks=asks) for code, _ in FAILING)])
-    for number in (0,):
-        make(folder / f"one-{number}.ipynb", ["%load_ext astrion_nb", FAILING[number][0]])
+    make(folder / "one.ipynb", ["%load_ext astrion_nb", FAILING[0][0]])
     return folder, {"ASTRION_MODEL": key, "ASTRION_HOME": str(folder / "home"), "ASTRION_LANGUAGE": "en"}
 
 
@@ -189,7 +188,7 @@ def test_nbval_lax_fails_every_cell_whose_team_fails(failing: tuple[Path, dict[s
 
 def test_nbmake_fails_a_notebook_whose_team_fails(failing: tuple[Path, dict[str, str]]) -> None:
     folder, env = failing
-    found = verify(folder, "--nbmake", "one-0.ipynb", env=env)
+    found = verify(folder, "--nbmake", "one.ipynb", env=env)
     assert set(found.outcomes.values()) == {"FAILED"}, found.output
     assert len(found.outcomes) == 1
 
@@ -216,7 +215,7 @@ def test_papermill_ends_at_the_failing_cell(
         monkeypatch.setenv(name, value)
     with pytest.raises(papermill.PapermillExecutionError, match="no such model"):
         papermill.execute_notebook(
-            folder / "one-0.ipynb", tmp_path / "out.ipynb", cwd=folder, progress_bar=False, kernel_name="python3"
+            folder / "one.ipynb", tmp_path / "out.ipynb", cwd=folder, progress_bar=False, kernel_name="python3"
         )
 
 

@@ -102,7 +102,19 @@ class Verified:
 
 def verify(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Verified:
     """Run pytest in a folder, with the package's plugin as an installed package brings it."""
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--rootdir", str(folder), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+        "--rootdir",
+        str(folder),
+        *arguments,
+    ]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ASTRION_", "PYTEST_"))}
     done = subprocess.run(
         command,
