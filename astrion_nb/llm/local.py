@@ -56,6 +56,7 @@ _OFFERS: dict[str, frozenset[str]] = {
     "qwen-1.5b": frozenset({"create_sub_agent", "send_message_to_sub_agent", "answer_sub_agent_question"}),
 }
 _CONTEXT = 16384
+_NOWHERE = Running("http://127.0.0.1:9/v1", "", 0, 0.0)
 
 
 class LocalModel:
@@ -209,6 +210,10 @@ class LocalModel:
                 if shown or lost or self._server is None or time.monotonic() - begun > _LOST_S:
                     raise
                 lost = True
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the request's body as it goes out; no server is needed for that."""
+        return (self._inner or self._speak_to(_NOWHERE)).body(request)
 
     async def _connected(self) -> StructuredModel:
         """Return what speaks to the server as it runs now."""

@@ -1,0 +1,158 @@
+"""The embedded model end to end: a real team of a real script on real weights. Structure is asserted, never wisdom."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.local_weights import smollm2
+from support.processes import living, seconds_until_gone
+
+import astrion_nb
+from astrion_nb.envelope import parse
+from astrion_nb.home import Home
+from astrion_nb.state import TeamState
+from astrion_nb.store.conversations import ConversationStore
+
+pytestmark = pytest.mark.local_model
+
+PROGRAM = """
+import asyncio, json, sys
+from astrion_nb import Role, Team
+
+ROLES = [
+    Role("poet", "Poet", "Writes verse.", "You write two short lines of verse."),
+    Role("critic", "Critic", "Judges verse.", "You say in one sentence whether a verse is good."),
+]
+TASK = {
+    "en": "Let a poet write about the sea and a critic say what makes a good verse.",
+    "zh": "让诗人写两行关于大海的诗，让评论家说明什么是好诗。",
+}
+
+async def main(language):
+    team = Team(roles=ROLES, language=language)
+    result = await team.run(TASK[language], timeout=float(sys.argv[2]))
+    told = {"status": result.status, "text": result.text, "conversation": result.conversation_id}
+    told["agents"] = [[agent.display_name, agent.status, agent.last_text] for agent in result.agents]
+    told["models"] = sorted({agent.model_key for agent in result.agents})
+    told["first"] = team.request("leader", 1)
+    if result.agents:
+        told["asked"] = result.agents[0].display_name
+        told["answer"] = await team.ask(told["asked"], "What is the sea like?", timeout=120)
+        told["rest"] = (await team.wait(timeout=120)).status
+    print(json.dumps(told), flush=True)
+    await asyncio.sleep(600)  # until it is killed
+
+asyncio.run(main(sys.argv[1]))
+"""
+TRIES = 3
+LIMIT = 180.0
+"""Seconds for one run; a quiet machine needs a tenth."""
+
+
+def configure(home: Path, seed: int) -> Home:
+    """Make the small model the default, under a name of its own because a seed is set."""
+    place = Home(home)
+    place.models_file.parent.mkdir(parents=True, exist_ok=True)
+    text = f'default = "small"\n[models.small]\nprovider = "local"\nmodel = "smollm2"\nfast = {{ seed = {seed} }}\n'
+    place.models_file.write_text(text, encoding="utf-8")
+    return place
+
+
+@contextmanager
+def script(home: Path, language: str) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "ASTRION_HOME": str(home), "PYTHONPATH": str(Path(astrion_nb.__file__).parents[1])}
+    command = [sys.executable, "-c", PROGRAM, language, str(LIMIT)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def servers_of(pid: int) -> list[int]:
+    """Return the process groups of the servers that a process has started."""
+    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in table.splitlines()]
+    return [int(own) for own, parent, command in rows if int(parent) == pid and "local_child.py" in command]
+
+
+def told_by(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, f"the script ended with {process.wait()}"
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def check_conversation(state: TeamState, roles: set[str]) -> None:
+    """Check that calls, envelopes and answers pair, whatever was said."""
+    leader = state.leader_state
+    calls = [call for message in leader.messages for call in message.tool_calls]
+    assert {call.name for call in calls} == {"create_sub_agent"}
+    for call in calls:
+        arguments = json.loads(call.arguments)
+        assert set(arguments) == {"agent_id", "role_id", "task"}
+        assert arguments["role_id"] in roles
+    for agent in state.agents.values():
+        assert agent.open_calls == {}
+        assert agent.status in ("completed", "idle")
+        results = [message.tool_call_id for message in agent.messages if message.role == "tool"]
+        assert sorted(results) == sorted(call.id for message in agent.messages for call in message.tool_calls)
+        for message in agent.messages:
+            if message.role == "user" and message.metadata["visibility"] != "chat":
+                envelope = parse(message.content or "")  # raises for whatever is not one of the six
+                assert envelope.id == message.metadata["envelope_id"]
+    tasks = [parse(agent.messages[1].content or "") for agent in state.members()]
+    assert [task.kind for task in tasks] == ["task"] * len(tasks)
+    given = [json.loads(call.arguments)["task"].strip() for call in calls]
+    assert {task.content.strip() for task in tasks} <= set(given)
+    reported = {m.metadata.get("agent_id") for m in leader.messages if "任务完成汇报" in (m.content or "")}
+    assert reported >= {agent.agent_id for agent in state.members() if agent.status == "completed"}
+    assert state.open_questions() == []
+
+
+@pytest.mark.parametrize("language", ["en", pytest.param("zh", marks=pytest.mark.slow)])
+def test_a_script_runs_a_team_on_the_embedded_model_and_leaves_no_server_when_it_is_killed(
+    tmp_path: Path, language: str
+) -> None:
+    smollm2()
+    complaints = []
+    for attempt in range(TRIES):
+        seed = random.randrange(2**31)
+        print(f"attempt {attempt}, seed {seed}")
+        home = configure(tmp_path / f"home-{attempt}", seed)
+        with script(home.root, language) as process:
+            told = told_by(process)
+            (server,) = servers_of(process.pid)
+            assert living(server)
+            os.kill(process.pid, signal.SIGKILL)
+            seconds_until_gone(server, 2.0)
+        if told["status"] != "completed" or len(told["agents"]) < 2:
+            complaints.append(f"seed {seed}: {told['status']}, agents {told['agents']}")
+            continue
+        system = told["first"]["messages"][0]["content"]
+        assert "- create_sub_agent" in system
+        assert "- terminate_sub_agent" not in system
+        assert told["models"] == ["small"]
+        assert all(text for _, _, text in told["agents"])
+        assert told["answer"].strip()
+        assert told["rest"] == "completed"
+        state = ConversationStore(home).open(told["conversation"], read_only=True).state
+        (question,) = [question for question in state.questions.values() if question.tool == "human"]
+        assert (question.status, question.answer) == ("answered", told["answer"])
+        assert len(state.members()) == len(told["agents"])
+        check_conversation(state, {"poet", "critic"})
+        return
+    pytest.fail(f"in {TRIES} attempts no team came about: {'; '.join(complaints)}")
