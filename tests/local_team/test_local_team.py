@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.local_teams import check_conversation, servers_of
 from support.local_weights import smollm2
 from support.processes import living, seconds_until_gone
 
 import astrion_nb
-from astrion_nb.envelope import parse
 from astrion_nb.home import Home
-from astrion_nb.state import TeamState
 from astrion_nb.store.conversations import ConversationStore
 
 pytestmark = pytest.mark.local_model
@@ -81,46 +80,12 @@ def script(home: Path, language: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def servers_of(pid: int) -> list[int]:
-    """Return the process groups of the servers that a process has started."""
-    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in table.splitlines()]
-    return [int(own) for own, parent, command in rows if int(parent) == pid and "local_child.py" in command]
-
-
 def told_by(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, f"the script ended with {process.wait()}"
     found: dict[str, Any] = json.loads(line)
     return found
-
-
-def check_conversation(state: TeamState, roles: set[str]) -> None:
-    """Check that calls, envelopes and answers pair, whatever was said."""
-    leader = state.leader_state
-    calls = [call for message in leader.messages for call in message.tool_calls]
-    assert {call.name for call in calls} == {"create_sub_agent"}
-    for call in calls:
-        arguments = json.loads(call.arguments)
-        assert set(arguments) == {"agent_id", "role_id", "task"}
-        assert arguments["role_id"] in roles
-    for agent in state.agents.values():
-        assert agent.open_calls == {}
-        assert agent.status in ("completed", "idle")
-        results = [message.tool_call_id for message in agent.messages if message.role == "tool"]
-        assert sorted(results) == sorted(call.id for message in agent.messages for call in message.tool_calls)
-        for message in agent.messages:
-            if message.role == "user" and message.metadata["visibility"] != "chat":
-                envelope = parse(message.content or "")  # raises for whatever is not one of the six
-                assert envelope.id == message.metadata["envelope_id"]
-    tasks = [parse(agent.messages[1].content or "") for agent in state.members()]
-    assert [task.kind for task in tasks] == ["task"] * len(tasks)
-    given = [json.loads(call.arguments)["task"].strip() for call in calls]
-    assert {task.content.strip() for task in tasks} <= set(given)
-    reported = {m.metadata.get("agent_id") for m in leader.messages if "任务完成汇报" in (m.content or "")}
-    assert reported >= {agent.agent_id for agent in state.members() if agent.status == "completed"}
-    assert state.open_questions() == []
 
 
 @pytest.mark.parametrize("language", ["en", pytest.param("zh", marks=pytest.mark.slow)])
