@@ -86,6 +86,10 @@ def _span(code: str) -> str:
     if not code.strip(" "):
         # A span of spaces keeps them in some viewers and loses them in others.
         return code
+    inner = code.rstrip("\\")
+    if inner != code:
+        # JupyterLab takes a backslash before the closing tick for an escape where it looks for the end of emphasis.
+        return _span(inner) + "&#92;" * (len(code) - len(inner))
     ticks = "`" * (max((len(run) for run in _TICKS.findall(code)), default=0) + 1)
     pad = " " if "`" in (code[0], code[-1]) or code[0] == code[-1] == " " else ""
     return f"{ticks}{pad}{code}{pad}{ticks}"
@@ -103,13 +107,19 @@ class _Line:
     def __init__(self, *, cell: bool = False) -> None:
         self.cell = cell
 
-    def _sign(self, link: bool) -> re.Pattern[str]:
-        if self.cell or link:
-            return re.compile(_FORMULA_IN_CODE.pattern + r"|[|`\[\]]", re.IGNORECASE)
-        return _FORMULA_IN_CODE
+    def _sign(self, link: bool, marked: bool) -> re.Pattern[str]:
+        # JupyterLab looks for the end of emphasis and of a link within code spans too, when they hold ticks.
+        signs = ("|`\\[\\]" if self.cell or link else "") + ("`*_~" if marked else "")
+        return re.compile(f"{_FORMULA_IN_CODE.pattern}|[{signs}]", re.IGNORECASE) if signs else _FORMULA_IN_CODE
 
-    def write(self, nodes: Sequence[Node], before: str = "", after: str = "", link: bool = False) -> str:
-        """Return the nodes as Markdown; ``before`` and ``after`` are the neighbouring characters."""
+    def write(
+        self, nodes: Sequence[Node], before: str = "", after: str = "", link: bool = False, marked: bool = False
+    ) -> str:
+        """Return the nodes as Markdown.
+
+        ``before`` and ``after`` are the neighbouring characters; ``link`` and ``marked`` say that the
+        nodes stand in a link's text, and in emphasis.
+        """
         out = ""
         for index, node in enumerate(nodes):
             if isinstance(node, str):
@@ -120,18 +130,21 @@ class _Line:
                 out += "\\\n"
             elif tag == "code":
                 code = "".join(node["c"])
-                span = _code(code, self._sign(link), link)
+                span = _code(code, self._sign(link, marked), link)
                 out += _escaped(code, link) if out.endswith("`") or before == "`" else span
+            elif tag == "a" and link:
+                # No viewer takes a link within a link; its address would stand bare in the text and be found there.
+                out += self.write(node["c"], out[-1:] or before, "x", True, marked)
             elif tag == "a":
                 if out.endswith("!"):
                     out = out[:-1] + "&#33;"
                 href = node["href"].replace("&", "&amp;")
-                out += f"[{self.write(node['c'], '[', ']', True)}]({href})"
+                out += f"[{self.write(node['c'], '[', ']', True, marked)}]({href})"
             else:
                 children, marks = node["c"], _MARKS[tag]
                 if len(children) == 1 and {tag, _tag(children[0])} == {"em", "strong"}:
                     children, marks = children[0]["c"], "***"
-                inner = self.write(children, "x", "x", link)
+                inner = self.write(children, "x", "x", link, True)
                 following = self._first(nodes[index + 1 : index + 2], after)
                 mark = marks if _fits(inner, out[-1:] or before, following) else ""
                 out += f"{mark}{inner}{mark}"

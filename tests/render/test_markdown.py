@@ -211,6 +211,25 @@ def test_text_without_markup_stays_the_text_it_was(text: str) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "*````<script>alert(1)</script>```*````*",
+        "**``<img src=x onerror=alert(1)>`**``**",
+        "[*`\\[<script>alert(1)</script>***`*](http://a.b/)",
+        "*`a\\` b `<script>alert(1)</script>*`*",
+    ],
+)
+def test_emphasis_that_ends_within_code_cannot_free_a_script_in_jupyterlab(lab: LabMarkdown, attack: str) -> None:
+    safe = markdown.safe_markdown(attack)
+    faults, _, _ = read(lab.html(safe))
+    assert faults == []
+    assert squeezed(markdown.text_content(markdown.tree(safe))) == squeezed(
+        markdown.text_content(markdown.tree(attack))
+    )
+
+
+@pytest.mark.faults
 def test_a_formula_that_spans_code_spans_cannot_free_a_script_in_jupyterlab(lab: LabMarkdown) -> None:
     attack = "``\\begin{a}`` and `\\end{a} <img src=x onerror=alert(1)>` end"
     raw_faults, _, _ = read(lab.html(attack))
