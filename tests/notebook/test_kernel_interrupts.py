@@ -259,18 +259,11 @@ def test_a_question_that_the_leader_leaves_goes_to_the_person_or_fails_where_non
 # ---- clicks
 
 
-def subshell(kernel: Kernel) -> str:
-    """Ask for a subshell, as JupyterLab does for a comm target."""
-    message = kernel.client.session.msg("create_subshell_request", {})
-    kernel.client.control_channel.send(message)
-    return str(kernel.client.control_channel.get_msg(timeout=5)["content"]["subshell_id"])
-
-
 def page(kernel: Kernel, cell: Cell) -> Callable[..., None]:
     """Return what sends a message of the page that shows a cell's view."""
     kernel.until(lambda: bool(cell.displays), what="the view")
     identifier = cell.displays[0]["application/vnd.jupyter.widget-view+json"]["model_id"]
-    shell = subshell(kernel)
+    shell = kernel.subshell()
 
     def send(kind: str, **payload: Any) -> None:
         data = {"method": "custom", "content": {"v": 1, "kind": kind, **payload}}
@@ -327,6 +320,28 @@ def test_a_storm_of_clicks_beside_a_working_cell_loses_and_doubles_nothing(
         assert got == list(range(count)), f"each {kind} once"
     ids = [line for content in heard for line in (content or "").split("\n") if line.startswith("id: msg_")]
     assert len(ids) == len(set(ids))
+
+
+def test_magics_of_a_subshell_reach_a_team_while_a_cell_waits_for_it(kernel: Kernel, server: StrictServer) -> None:
+    gate = Gate()
+    cast = play(server, member=[[*calls(("list_active_sub_agents", {})), gate], text("Seen.")])
+    waiting = kernel.send("%%team --wait\nLook around.")
+    gate.wait_reached()
+    console = kernel.subshell()
+    beside = [
+        kernel.finish(kernel.send(code, subshell=console))
+        for code in ("%send Researcher_1 don't forget?", "%astrion agents", "%ask nobody there?", "%%team\nAnother.")
+    ]
+    assert [cell.status for cell in beside] == ["ok", "ok", "error", "error"]
+    assert beside[3].error.startswith("TeamBusy: ")
+    assert "Researcher_1" in beside[1].text
+    assert waiting.status == ""
+    gate.release()
+    kernel.finish(waiting)
+    assert waiting.status == "ok"
+    assert "don't forget?" in said(cast.member_requests[1])
+    assert "don't forget?" in waiting.displays[-1]["text/plain"]
+    assert kernel.finish(kernel.send("%ask Researcher_1 there?", subshell=console)).result == "Seen."
 
 
 def test_stop_in_the_view_ends_a_run_that_no_cell_waits_for(kernel: Kernel, server: StrictServer) -> None:

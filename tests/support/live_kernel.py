@@ -151,13 +151,27 @@ class Kernel:
 
     # -- requests -----------------------------------------------------------------------
 
-    def send(self, code: str, *, stdin: bool = True, store_history: bool = True) -> Cell:
-        """Queue a cell and return at once."""
-        identifier = self.client.execute(
-            code, allow_stdin=stdin, stop_on_error=False, store_history=store_history, silent=False
-        )
-        cell = self.cells[identifier] = Cell(identifier, code)
+    def send(self, code: str, *, stdin: bool = True, subshell: str | None = None) -> Cell:
+        """Queue a cell, on the main shell or a subshell, and return at once."""
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": stdin,
+            "stop_on_error": False,
+        }
+        message = self.client.session.msg("execute_request", content)
+        if subshell is not None:
+            message["header"]["subshell_id"] = subshell
+        self.client.shell_channel.send(message)
+        cell = self.cells[message["header"]["msg_id"]] = Cell(message["header"]["msg_id"], code)
         return cell
+
+    def subshell(self) -> str:
+        """Ask for a subshell, as JupyterLab does; returns its id."""
+        self.client.control_channel.send(self.client.session.msg("create_subshell_request", {}))
+        return str(self.client.control_channel.get_msg(timeout=BOUND)["content"]["subshell_id"])
 
     def run(self, code: str, *, stdin: bool = True, timeout: float = BOUND) -> Cell:
         """Run a cell to its end."""
