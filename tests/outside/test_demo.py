@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import select
@@ -21,8 +20,9 @@ from support.local_weights import smollm2
 from astrion_nb.__main__ import main
 from astrion_nb.app.quickstart import set_up
 from astrion_nb.errors import AstrionError, ConfigError, StorageError
-from astrion_nb.home import builtin_notebooks
+from astrion_nb.home import Home, builtin_notebooks
 from astrion_nb.notebook.demo import execute
+from astrion_nb.store.conversations import ConversationStore
 
 
 def write(path: Path, *sources: str) -> Path:
@@ -155,10 +155,13 @@ class TestWithTheWeights:
         assert executed == tmp_path / "demo" / "quickstart.executed.ipynb"
         cells = [cell for cell in nbformat.read(executed, as_version=4).cells if cell.cell_type == "code"]
         assert all(cell.execution_count for cell in cells)
-        conversations = list((tmp_path / "demo" / "home" / "mutiagents" / "conversations").glob("conv_*"))
-        assert conversations
-        stored = json.loads((conversations[0] / "messages.json").read_text("utf-8"))
-        assert stored, "the team has said nothing"
+        store = ConversationStore(Home(tmp_path / "demo" / "home"))
+        (entry,) = store.list()
+        conversation = store.open(entry.id)
+        try:
+            assert {message.role for message in conversation.state.leader_state.messages} >= {"user", "assistant"}
+        finally:
+            conversation.close_now()
 
     def test_jupyterlab_opens_the_copy_with_a_kernel_that_is_set_up(self, tmp_path: Path) -> None:
         private = {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
