@@ -151,18 +151,17 @@ class KernelLoop:
     """
 
     def __init__(self) -> None:
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self._loop = asyncio.get_event_loop_policy().get_event_loop()
-        import nest_asyncio2
-
-        classic = sys.modules.get("nest_asyncio")
-        if classic is not None and getattr(asyncio, "_nest_patched", False):
+        if hasattr(asyncio, "_nest_patched") and not hasattr(asyncio, "_nest_asyncio2"):
             raise ConfigError(
                 "the archived nest_asyncio is active in this kernel and loses cells and widget events; restart the "
                 "kernel without it, or leave %config AstrionMagics.loop at 'thread'"
             )
+        import nest_asyncio2
+
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop = asyncio.get_event_loop_policy().get_event_loop()
         nest_asyncio2.apply(self._loop)
         self._thread = threading.current_thread()
 

@@ -29,7 +29,6 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {}
-_None = make_dataclass("_None", [])
 
 
 def command(
@@ -76,10 +75,6 @@ def run_command(session: Session, line: str) -> Any:
         print(usage(found.arguments, f"%astrion {name} {found.synopsis}".rstrip()))
         return None
     return found.run(session, arguments, rest.strip())
-
-
-def _agent_names(session: Session) -> list[str]:
-    return session.names()
 
 
 @command("board")
@@ -143,7 +138,7 @@ def show(session: Session, arguments: Any, rest: str) -> None:
 _Stop = make_dataclass("_Stop", [("reason", str, flag("", "why, for the leader to read", value="TEXT"))])
 
 
-@command("stop", "[AGENT]", _Stop, _agent_names)
+@command("stop", "[AGENT]", _Stop, Session.names)
 def stop(session: Session, arguments: Any, rest: str) -> None:
     """Stop the team, or one agent; everybody can be written to afterwards."""
     team = session.current()
@@ -155,7 +150,7 @@ def stop(session: Session, arguments: Any, rest: str) -> None:
     print(f"stopped: {who or 'the team'}")
 
 
-@command("terminate", "AGENT", None, _agent_names)
+@command("terminate", "AGENT", None, Session.names)
 def terminate(session: Session, arguments: Any, rest: str) -> None:
     """Terminate an agent for good; its files stay."""
     if not rest:
@@ -241,7 +236,7 @@ def export(session: Session, arguments: Any, rest: str) -> None:
     print(f"written: {path}")
 
 
-@command("why", "AGENT [TURN]", None, _agent_names)
+@command("why", "AGENT [TURN]", None, Session.names)
 def why(session: Session, arguments: Any, rest: str) -> Rendered:
     """Show the exact request of an agent's turn (default: its last)."""
     import json

@@ -90,10 +90,15 @@ class Session:
 
     def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run something short on the team's loop and return its value."""
-        future = self.bridge.submit(coroutine)
+        try:
+            bridge = self.bridge
+        except AstrionError:
+            coroutine.close()
+            raise
+        future = bridge.submit(coroutine)
         try:
             while not future.done():
-                self.bridge.pump(future, POLL)
+                bridge.pump(future, POLL)
         except KeyboardInterrupt:
             future.cancel()
             raise

@@ -157,6 +157,18 @@ ip.run_line_magic("unload_ext", "astrion_nb")
     assert done.returncode == 0, done.stderr
 
 
+def test_the_kernel_s_loop_is_refused_where_the_archived_nesting_library_is_active(
+    shell: Shell, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncio, "_nest_patched", True, raising=False)
+    shell.run("%config AstrionMagics.loop = 'kernel'")
+    with pytest.raises(ConfigError, match=r"restart the kernel without it, or leave %config AstrionMagics.loop"):
+        shell.run(f"%%team --model {key}\nLook around.")
+    shell.run("%config AstrionMagics.loop = 'thread'")
+    shell.run(f"%%team --model {key}\nLook around.")
+    assert shell.run("%ask Researcher_1 is it done?") == "Seen."
+
+
 # ---- the variable
 
 

@@ -244,7 +244,8 @@ def test_agents_on_the_kernel_s_loop_answer_a_waiting_cell_and_nesting_comes_onl
         assert cells[2].result == "'Seen.'" or cells[2].result == "Seen."
         assert cells[3].out == "after\n"
         assert "All is well." in cells[1].text
-        assert kernel.ok(nested).out.split()[1] == "True"
+        assert kernel.ok(nested).out == "False True\n"
+        assert kernel.ok(patched).out == "True\n"
         assert kernel.ok("print([t.name for t in threading.enumerate() if t.name == 'astrion'])").out == "[]\n"
         play(server)
         silent = kernel.queue("%%team --no-wait\nLook around.", "1 + 1", "%astrion wait")
