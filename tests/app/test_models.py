@@ -61,7 +61,6 @@ def test_the_key_of_openai_is_not_sent_to_another_endpoint(home: Home, monkeypat
         config = Config.load(home)
         assert ask(config, "other", ModelRequest("A", 1, [Message("system", "s"), Message("user", "u")])) == "hello"
         assert "belongs-to-openai" not in str(server.headers)
-        assert config.scrub("x sk-belongs-to-openai-0123456789 y") == "x *** y"
 
 
 def test_a_structured_model_asks_for_json_instead_of_tool_calls(home: Home) -> None:

@@ -16,17 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.served import MEMBERS, configure, envelopes, play
+from support.served import MEMBERS, check, configure, envelopes, play
 from support.served import actor as who
 from support.strict_server import Response, StrictServer
 
 import astrion_nb
-from astrion_nb.envelope import parse
 from astrion_nb.home import Home
-from astrion_nb.ids import LEADER_ID
-from astrion_nb.llm.wire import wire_messages
-from astrion_nb.messages import Message
-from astrion_nb.state import AgentState, TeamState
+from astrion_nb.state import TeamState
 from astrion_nb.store.conversations import ConversationStore
 
 pytestmark = pytest.mark.faults
@@ -126,39 +122,6 @@ def loaded(home: Path) -> TeamState:
     return store.open(entry.id, read_only=True).state
 
 
-def history(agent: AgentState) -> list[dict[str, Any]]:
-    messages = [Message("system", agent.system), *agent.messages] if agent.agent_id == LEADER_ID else agent.messages
-    return [dict(message) for message in wire_messages(messages, reasoning="strip")]
-
-
-def check(killer: Killer, state: TeamState) -> None:
-    """Compare what the server was told with what the disk holds."""
-    by_actor = {
-        "leader" if agent.agent_id == LEADER_ID else first_envelope(agent): agent for agent in state.agents.values()
-    }
-    for actor, seen in killer.seen.items():
-        agent = by_actor[actor]
-        assert history(agent)[: len(seen)] == seen, actor
-    for agent in state.agents.values():
-        ids = [message.metadata["envelope_id"] for message in agent.messages if "envelope_id" in message.metadata]
-        ids += [item.id for item in agent.pending]
-        assert not [each for each, count in Counter(ids).items() if count > 1], agent.display_name
-        numbers = [message.message_id for message in agent.messages if message.message_id]
-        assert len(set(numbers)) == len(numbers), agent.display_name
-        called = [call.id for message in agent.messages for call in message.tool_calls]
-        got = [message.tool_call_id for message in agent.messages if message.role == "tool"]
-        assert len(set(called)) == len(called)
-        assert Counter(got) == Counter(call for call in called if call not in agent.open_calls), agent.display_name
-        for message in agent.messages:
-            if message.role == "user" and message.metadata.get("visibility") != "chat":
-                parse(message.content or "")  # raises for whatever is not one of the six envelopes
-
-
-def first_envelope(agent: AgentState) -> str:
-    ids = [message.metadata.get("envelope_id") for message in agent.messages if message.role == "user"]
-    return str((ids or [item.id for item in agent.pending])[0])
-
-
 def kills(home: Path, seed: int, count: int) -> None:
     """Kill a team's process so often in one conversation, then let it come to its end."""
     print(f"seed {seed}")
@@ -172,12 +135,12 @@ def kills(home: Path, seed: int, count: int) -> None:
             print(f"kill {number}: {after} requests and {delay * 1000:.1f} ms")
             killer.kill(home, conversation_id, after, delay)
             state = loaded(home)
-            check(killer, state)
+            check(killer.seen, state)
             conversation_id = state.conversation_id
         assert killer.finish(home, conversation_id) == f"completed {conversation_id}\n"
         assert server.violations == []
         state = loaded(home)
-        check(killer, state)
+        check(killer.seen, state)
     told = {(actor, envelope) for actor, envelope in killer.told}
     assert len(told) > 4 * MEMBERS
     finished(home, state)
@@ -225,7 +188,7 @@ def test_the_same_work_without_a_kill_comes_to_the_same_end(tmp_path: Path) -> N
         assert killer.finish(tmp_path).startswith("completed conv_")
         assert server.violations == []
         state = loaded(tmp_path)
-        check(killer, state)
+        check(killer.seen, state)
         finished(tmp_path, state)
         assert asyncio.run(_is_free(tmp_path, state.conversation_id))
 

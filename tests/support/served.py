@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from astrion_nb.envelope import Envelope, parse
 from astrion_nb.errors import EnvelopeError
 from astrion_nb.home import Home
+from astrion_nb.ids import LEADER_ID
+from astrion_nb.llm.wire import wire_messages
+from astrion_nb.messages import Message
+from astrion_nb.state import AgentState, TeamState
 
 from .strict_rules import offers
 from .strict_server import Response, StrictServer, calls, text
@@ -151,3 +156,49 @@ def _work(request: Mapping[str, Any]) -> Response:
             )
         )
     return text(f"{name} has seen {turn} things; 看完了。")
+
+
+# -- what must hold of a conversation, whatever happened to it ------------------------------------
+
+
+def history(agent: AgentState) -> list[dict[str, Any]]:
+    """Return an agent's messages as a request carries them."""
+    messages = [Message("system", agent.system), *agent.messages] if agent.agent_id == LEADER_ID else agent.messages
+    return [dict(message) for message in wire_messages(messages, reasoning="strip")]
+
+
+def first_envelope(agent: AgentState) -> str:
+    """Return the id of a sub-agent's first task."""
+    ids = [message.metadata.get("envelope_id") for message in agent.messages if message.role == "user"]
+    return str((ids or [item.id for item in agent.pending])[0])
+
+
+def check(seen: Mapping[str, list[dict[str, Any]]], state: TeamState) -> None:
+    """Check that a conversation is whole, and that it holds what the server was told.
+
+    Parameters
+    ----------
+    seen : mapping
+        By :func:`actor`, the messages of its last request.
+    """
+    by_actor = {
+        LEADER if agent.agent_id == LEADER_ID else first_envelope(agent): agent for agent in state.agents.values()
+    }
+    for who, messages in seen.items():
+        assert history(by_actor[who])[: len(messages)] == messages, who
+    for agent in state.agents.values():
+        name = agent.display_name
+        ids = [message.metadata["envelope_id"] for message in agent.messages if "envelope_id" in message.metadata]
+        assert _twice([*ids, *(item.id for item in agent.pending)]) == [], name
+        assert _twice([message.message_id for message in agent.messages if message.message_id]) == [], name
+        called = [call.id for message in agent.messages for call in message.tool_calls]
+        assert _twice(called) == [], name
+        got = [message.tool_call_id for message in agent.messages if message.role == "tool"]
+        assert Counter(got) == Counter(call for call in called if call not in agent.open_calls), name
+        for message in agent.messages:
+            if message.role == "user" and message.metadata.get("visibility") != "chat":
+                parse(message.content or "")  # raises for whatever is not one of the six envelopes
+
+
+def _twice(values: Iterable[Any]) -> list[Any]:
+    return [value for value, count in Counter(values).items() if count > 1]
