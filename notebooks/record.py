@@ -69,7 +69,7 @@ def execute(notebook: Path, variables: dict[str, str], *, attended: bool) -> Any
     attended : bool
         Whether a person sits in front of it.
     """
-    document = nbformat.read(notebook, as_version=4)
+    document = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ASTRION_", "OPENAI_"))}
     with tempfile.TemporaryDirectory(prefix="astrion-") as home:
         client = (Attended if attended else NotebookClient)(
@@ -136,14 +136,15 @@ def _milliseconds(text: str, tokens_per_second: float) -> int:
 def replay(notebook: Path, cassette: Path) -> None:
     """Save a notebook with the outputs that its cassette gives."""
     document = execute(notebook, {"ASTRION_REPLAY": str(cassette)}, attended=False)
-    document.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": LANGUAGE})
+    document.metadata = {"kernelspec": KERNEL, "language_info": LANGUAGE}
     for cell in document.cells:
-        cell.metadata = nbformat.from_dict({})
+        cell.metadata = {}
         if cell.cell_type == "code":
             # What is left of a live view once its run has ended is an output without content.
             cell.outputs = [output for output in cell.outputs if output.output_type != "display_data" or output.data]
     nbformat.validate(document)
-    write_atomic(notebook, (nbformat.writes(document) + "\n").encode())
+    text: str = nbformat.writes(document)  # type: ignore[no-untyped-call]
+    write_atomic(notebook, (text + "\n").encode())
 
 
 def main(arguments: list[str] | None = None) -> int:
