@@ -5,15 +5,16 @@ conversation's own; loading relies on it (a document knows the sequence number u
 speaks, so an event that it already holds is passed over). ``state.apply`` is the only reader that
 changes anything.
 
-To add an event: one class here, one branch in ``state.apply`` (the type checker asks for it), one
-golden file. Knows no state, no file, no clock: time and sequence number are given by the bus.
+To add an event: one class here, its name in the union, one branch in ``state.apply`` (the type
+checker asks for it), one golden file. Knows no state, no file, no clock: time and sequence number
+are given by the bus.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from .envelope import KINDS, Kind
 from .messages import Message, Usage
@@ -252,7 +253,7 @@ class QuestionAsked:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswered:
-    """A question got its answer; ``by`` is who gave it, ``envelope`` the rendered answer."""
+    """A question got its answer; ``by`` is who gave it, ``answer`` its text, ``answer_id`` the id of its envelope."""
 
     tag: ClassVar[str] = "question_answered"
     question_id: str
@@ -326,29 +327,7 @@ Event = (
     | Warned
 )
 
-TYPES: dict[str, type[Any]] = {
-    cls.tag: cls
-    for cls in (
-        ConversationStarted,
-        RunStarted,
-        RunEnded,
-        AgentCreated,
-        StatusChanged,
-        MessageQueued,
-        MessageAppended,
-        RequestStarted,
-        TextStreamed,
-        ModelLoading,
-        UsageCounted,
-        QuestionAsked,
-        QuestionAnswered,
-        QuestionClosed,
-        QuestionReminded,
-        QuestionPassed,
-        AnswerKept,
-        Warned,
-    )
-}
+TYPES: dict[str, type[Any]] = {cls.tag: cls for cls in get_args(Event)}
 
 FLEETING = (TextStreamed, RequestStarted, ModelLoading)
 """Events that are shown and never stored."""

@@ -11,7 +11,7 @@ atomic write and one lock between processes. It does not know what any file cont
     ├── agents/            role files, shared with other applications; nothing else lies here
     ├── conversations/     one folder per conversation
     ├── state.json         global state
-    └── astrion_nb/        this package's own: models.toml, results/, locks/, …
+    └── astrion_nb/        this package's own: models.toml, offered-roles.json, locks/
 """
 
 from __future__ import annotations
@@ -101,11 +101,6 @@ class Home:
     def models_file(self) -> Path:
         """``models.toml``: the models a person has configured."""
         return self.own / "models.toml"
-
-    @property
-    def results(self) -> Path:
-        """Results of comparisons and other work that belongs to no single conversation."""
-        return self.own / "results"
 
     @property
     def offered_file(self) -> Path:

@@ -123,6 +123,7 @@ class AgentState:
     """Responses that became part of the conversation."""
     users: int = 0
     autos: int = 0
+    tools: int = 0
     seq: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
     """Unknown keys of its files, by file name."""
@@ -160,8 +161,6 @@ class AgentState:
         if kind == "assistant":
             return f"msg_assistant_{self.requests + 1:03d}"
         return f"msg_tool_{self.tools + 1:03d}"
-
-    tools: int = 0
 
 
 @dataclass(slots=True)
@@ -223,7 +222,7 @@ class TeamState:
         return total
 
 
-def _appended(state: TeamState, agent: AgentState, event: MessageAppended, t: float) -> None:
+def _appended(agent: AgentState, event: MessageAppended, t: float) -> None:
     message = event.message
     agent.messages.append(message)
     role = message.role
@@ -275,7 +274,7 @@ def apply(state: TeamState, event: Event, *, seq: int, t: float) -> None:
             return
         case MessageAppended():
             agent = state.agents[event.agent_id]
-            _appended(state, agent, event, t)
+            _appended(agent, event, t)
         case MessageQueued():
             agent = state.agents[event.agent_id]
             item = event.item

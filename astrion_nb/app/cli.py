@@ -111,7 +111,8 @@ def _fetch_arguments(parser: argparse.ArgumentParser) -> None:
 def _fetch(arguments: argparse.Namespace) -> int:
     from ..llm.weights_fetch import cli_fetch
 
-    return cli_fetch(arguments.names)
+    cli_fetch(arguments.names)
+    return 0
 
 
 def _list(_: argparse.Namespace) -> int:

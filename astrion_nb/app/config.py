@@ -4,7 +4,7 @@ A setting comes from the first place that has it: flag, ``%config AstrionMagics.
 ``ASTRION_*``, IPython's configuration file, ``models.toml`` and defaults. This module knows no
 Jupyter: whoever does passes the values of flags, session and profile in.
 
-Source: interfaces, section Configuration; decisions 25, 26.
+Source: decisions 25, 26.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from ..errors import ConfigError, NoModelError
 from ..home import Home, Language, language, parse_language
 from ..messages import Usage
 from .models import KEY_VARIABLE, LOCAL, OPENAI, ModelConfig, Price, Secret, build_model, local_config, local_names
-from .models_file import KEY_LIKE, ModelsFile, read_models_file
+from .models_file import ModelsFile, read_models_file
 
-__all__ = ["Choice", "Config", "ModelConfig", "Price", "Secret", "build_model", "scrub"]
+__all__ = ["Choice", "Config", "ModelConfig", "Price", "Secret", "build_model"]
 
 DEFAULT_OPENAI_MODEL = "gpt-5.4-mini"
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
-# A shorter "key" is a placeholder such as "none"; replacing it would spoil ordinary text.
-_SHORTEST_SECRET = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,6 @@ class Config:
         Cassette to write, or to play.
     language : {"zh", "en"}
         Of base prompts, role set and interface.
-    offline : bool
-        No connection but to this machine.
     secrets : tuple of Secret
         Keys that must never be written anywhere.
     places : mapping
@@ -90,7 +86,6 @@ class Config:
     record: Path | None = None
     replay: Path | None = None
     language: Language = "en"
-    offline: bool = False
     secrets: tuple[Secret, ...] = ()
     places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -112,7 +107,7 @@ class Config:
             Default: the home of the environment.
         flags : mapping, optional
             From a magic's line or a call: ``model``, ``all_models``, ``wait``, ``record``,
-            ``replay``, ``language``, ``offline``. ``None`` and ``""`` stand for "not said".
+            ``replay``, ``language``. ``None`` and ``""`` stand for "not said".
         session : mapping, optional
             The same names, from ``%config``.
         env : mapping, optional
@@ -143,7 +138,6 @@ class Config:
             record=record,
             replay=replay,
             language=layers.language(),
-            offline=bool(layers.switch("offline")),
             secrets=_secrets(file.models.values(), env),
         )
 
@@ -261,31 +255,6 @@ class Config:
         """Return what a usage of a model cost, or ``None`` when no price is known."""
         config = self.find(key)
         return None if config is None else config.cost(usage)
-
-    def scrub(self, text: str) -> str:
-        """Return a text without any key; see :func:`scrub`."""
-        return scrub(text, self.secrets)
-
-
-def scrub(text: str, secrets: Iterable[str | Secret] = ()) -> str:
-    """Take keys out of a text that is to be shown or written.
-
-    Parameters
-    ----------
-    text : str
-    secrets : iterable of str or Secret
-        Known keys. What merely looks like a key is taken out as well.
-
-    Returns
-    -------
-    str
-        With ``***`` in the place of each.
-    """
-    known = {secret.reveal() if isinstance(secret, Secret) else secret for secret in secrets}
-    for secret in sorted(known, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, "***")
-    return KEY_LIKE.sub("***", text)
 
 
 class _Layers:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TeamError
 from ..ids import LEADER_ID
-from ..llm.model import ModelRequest
+from ..llm.model import ModelRequest, ThinkingMode
 from ..messages import Message
 from ..runtime.names import find
 
@@ -51,8 +51,8 @@ def request(opened: Opened, agent: int | str, turn: int | None) -> dict[str, Any
     history = state.messages[: places[number - 1]]
     messages = [Message("system", state.system), *history] if state.agent_id == LEADER_ID else history
     running = opened.runtime.agent(state.agent_id)
-    thinking = "fast" if state.thinking_mode == "fast" else "thinking"
-    asked = ModelRequest(state.display_name, number, messages, running.tools.definitions, thinking)  # type: ignore[arg-type]
+    mode: ThinkingMode = "fast" if state.thinking_mode == "fast" else "thinking"
+    asked = ModelRequest(state.display_name, number, messages, running.tools.definitions, mode)
     body = getattr(running.model, "body", None)
     if callable(body):
         made: dict[str, Any] = body(asked)

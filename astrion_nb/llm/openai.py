@@ -56,12 +56,6 @@ class Timeouts:
     read: float = 300.0
 
 
-def preload() -> None:
-    """Import the SDK (about half a second), so that the first request need not; fit for a thread."""
-    import aiohttp  # noqa: F401
-    import openai  # noqa: F401
-
-
 class OpenAIModel:
     """A model behind an OpenAI-compatible chat-completions endpoint.
 
@@ -77,7 +71,7 @@ class OpenAIModel:
         Sent as a bearer token. Without one a placeholder is sent (local servers want none); no
         environment variable is read.
     context : int, optional
-        Length of the model's context in tokens, for whoever plans a compaction.
+        Length of the model's context in tokens, for whoever asks; nothing here depends on it.
     reasoning : {"strip", "echo"}
         Whether reasoning text goes back with tool calls.
     fast, thinking : mapping
@@ -157,7 +151,7 @@ class OpenAIModel:
         ModelError
             The request failed. ``partial`` holds the text that had come, ``usage`` its cost.
         ConfigError
-            ``ASTRION_OFFLINE=1`` and the endpoint is not on this machine.
+            ``ASTRION_OFFLINE`` is set and the endpoint is not on this machine.
         """
         messages = request.messages
         assembler = Assembler(call_id_prefix=f"call_{request.turn}_", taken=lambda: call_ids(messages))
@@ -237,9 +231,9 @@ class OpenAIModel:
         return client
 
     def _check_offline(self) -> None:
-        if not self._loopback and os.environ.get("ASTRION_OFFLINE") == "1":
+        if not self._loopback and os.environ.get("ASTRION_OFFLINE", "") not in ("", "0"):
             raise ConfigError(
-                f"model {self.key!r} is at {self.endpoint}, but ASTRION_OFFLINE=1 allows this machine only; "
+                f"model {self.key!r} is at {self.endpoint}, but ASTRION_OFFLINE allows this machine only; "
                 "unset it, or use a local, scripted or replayed model"
             )
 

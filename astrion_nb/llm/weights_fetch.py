@@ -20,11 +20,11 @@ import tempfile
 import time
 import zipfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import ConfigError, StorageError
-from .weights import TEMP_PREFIX, Weights, Wheel, cache_dir, find, lookup, pins, record
+from .weights import TEMP_PREFIX, Weights, Wheel, cache_dir, find, lookup, record
 
 Progress = Callable[[str, int, int], None]
 """``progress(what, done, total)`` in bytes, called from the thread that fetches."""
@@ -182,21 +182,14 @@ def _sweep(directory: Path) -> None:
             continue
 
 
-def cli_fetch(argv: list[str]) -> int:
-    """Run ``local fetch NAME…``: progress to standard error, the file's path to standard output.
+def cli_fetch(names: Iterable[str]) -> None:
+    """Do ``local fetch NAME…``: progress to standard error, the files' paths to standard output.
 
-    Returns
-    -------
-    int
-        Exit status; 0 when every name is in the cache.
+    Raises
+    ------
+    ConfigError, StorageError
+        As :func:`fetch`.
     """
-    import argparse
-
-    parser = argparse.ArgumentParser(
-        prog="python -m astrion_nb local fetch",
-        description="Bring weights of the embedded model into the cache, checked against pinned hashes.",
-    )
-    parser.add_argument("name", nargs="+", help=", ".join(pins()))
     terminal = sys.stderr.isatty()
     shown = ("", -1)
 
@@ -210,11 +203,10 @@ def cli_fetch(argv: list[str]) -> int:
             text = f"{what}: {percent} % of {total / 1e6:.0f} MB"
             print(f"\r{text:<60}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
-    for name in parser.parse_args(argv).name:
+    for name in names:
         weights = lookup(name)
         print(f"{weights.title} ({weights.licence}, {weights.source})", file=sys.stderr)
         path = fetch(weights, progress=progress)
         if terminal:
             print(file=sys.stderr)
         print(path)
-    return 0

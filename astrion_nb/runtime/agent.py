@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import AstrionError, BudgetExceeded, EmptyAnswer, ModelBroken, StorageError
@@ -126,7 +125,7 @@ class Agent:
         if self.task is not None:
             return
         resume = resume or bool(self.state.open_calls)
-        self.team.busy(self, resume=resume)
+        self.team.busy(resume=resume)
         self._remaining = self.state.timeout
         if not resume:
             self.team.bus.publish(StatusChanged(self.id, "running"))
@@ -167,7 +166,7 @@ class Agent:
         self._stop_clock()
         self._arrived = None
         self._started = None
-        self.team.rested(self)
+        self.team.rested()
 
     # -- a turn -------------------------------------------------------------------------
 
@@ -195,7 +194,7 @@ class Agent:
                 bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
                 if text.strip() and not self.is_leader and not self.state.background:
                     self.team.report(self, "progress", text)
-                await self._run_calls(finished.tool_calls)
+                await self._run_calls()
                 continue
             if finished.truncated:
                 bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
@@ -219,7 +218,7 @@ class Agent:
         self._arrived = arrived = asyncio.Event()
         end = order.monotonic() + LONGEST_WAKE_DELAY
         until, waking = order.monotonic() + WAKE_DELAY, self._waking()
-        while not self._urgent() and not self.team.others_rest(self):
+        while not self._urgent() and not self.team.others_rest():
             left = min(until, end) - order.monotonic()
             if left <= 0:
                 break
@@ -264,7 +263,8 @@ class Agent:
 
     # -- tool calls ---------------------------------------------------------------------
 
-    async def _run_calls(self, _: Sequence[ToolCall]) -> None:
+    async def _run_calls(self) -> None:
+        """Run the calls of the last response, as they were stored, at the same time."""
         calls = self.state.messages[-1].tool_calls
         self._started = set()
         numbered = [(call, self.step("tool")) for call in calls]

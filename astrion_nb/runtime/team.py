@@ -113,7 +113,6 @@ class TeamRuntime:
         self.ports = ports
         self.order = ports.order
         self.limits = limits
-        self.home = ports.home
         self.bus = Bus(state, ports.journal, ports.order.now)
         self.waits = Waits(self.bus, self.deliver, ports.order.now, ports.human_can_act, self._wait_changed)
         # A replay admits requests in the recorded order; a response that never came must not hold a slot.
@@ -257,13 +256,13 @@ class TeamRuntime:
         self.bus.publish(RunStarted(self.state.run + 1, title))
         asyncio.get_running_loop().call_soon(go_on, self)
 
-    def busy(self, agent: Agent, *, resume: bool) -> None:
+    def busy(self, *, resume: bool) -> None:
         """Count an agent that begins to work."""
         if self._busy == 0 and not resume:
             self.begin_run("")
         self._busy += 1
 
-    def rested(self, agent: Agent) -> None:
+    def rested(self) -> None:
         """Count an agent that came to rest; the last one ends the run (decision 14)."""
         self._busy -= 1
         if self._busy == 0:
@@ -271,8 +270,8 @@ class TeamRuntime:
         elif self._busy == 1 and LEADER_ID in self.agents:
             self.agents[LEADER_ID].arrived()  # it may be waiting for others to report
 
-    def others_rest(self, agent: Agent) -> bool:
-        """Say whether nobody but this agent works."""
+    def others_rest(self) -> bool:
+        """Say whether nobody works but the one who asks."""
         return self._busy <= 1
 
     def _wait_changed(self, number: int) -> None:

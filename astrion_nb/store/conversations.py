@@ -31,7 +31,7 @@ from .journal import Durability
 from .lines import read_journal
 from .loading import Loaded, load
 from .locks import acquire, owner
-from .saving import REST, Conversation, settle_due
+from .saving import Conversation, settle_due
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _TRASH = ".deleted-"
@@ -336,4 +336,4 @@ def _entry(name: str, data: dict[str, Any]) -> Entry:
     )
 
 
-__all__ = ["REST", "Conversation", "ConversationStore", "Entry", "settle_due"]
+__all__ = ["Conversation", "ConversationStore", "Entry", "settle_due"]

@@ -5,7 +5,7 @@ is the barrier; ``await settle()`` writes all documents that have changed and em
 When to settle is :func:`settle_due`, a plain function of sizes; the timer (two seconds of rest)
 belongs to the caller. Everything slow happens on the journal's thread. Knows no agent at work.
 
-Source: design §3, data model §8, decisions 27–31.
+Source: data model §8, decisions 27–31.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from .files import Files, dump
 from .journal import PAUSE, Durability, Journal
 from .loading import Loaded
 
-REST = 2.0
-"""Seconds of rest after which the caller settles (design §3)."""
 _SHOWN = frozenset({AgentCreated, QuestionAsked, RunEnded, RunStarted, StatusChanged})
 _SMALL = 1 << 16
 _LARGE = 1 << 23

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Protocol, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, Literal, Protocol, get_type_hints, overload
 
 import orjson
 
@@ -109,8 +109,8 @@ class Tool:
         Whether it touches the world: then everything before it is on disk when it starts, and it
         is never run a second time.
     scope : str or None
-        What permission rules call its kind (``read``, ``write``, ``run``, ``web``); ``team`` for
-        tools that stay within the team, ``None`` for a function of the user's.
+        Kind of the tool: ``team`` for those that stay within the team, of which a small model is
+        offered a part; ``None`` for a function of the user's.
     """
 
     name: str
@@ -413,14 +413,3 @@ def _whole(text: str) -> str:
 def error_text(message: str, **more: Any) -> str:
     """Return the error result of decision 21: ``{"success": false, "error": …}``."""
     return _json({"success": False, "error": message, **more})
-
-
-def _describe(annotation: Any) -> tuple[Any, str | None]:
-    """Split ``Annotated[T, "text"]`` into ``T`` (other metadata kept) and its text."""
-    if get_origin(annotation) is not Annotated:
-        return annotation, None
-    base, *metadata = get_args(annotation)
-    texts = [item for item in metadata if isinstance(item, str) and not item.startswith("astrion:")]
-    rest = [item for item in metadata if not isinstance(item, str) or item.startswith("astrion:")]
-    inner = Annotated[(base, *rest)] if rest else base
-    return inner, texts[0] if texts else None

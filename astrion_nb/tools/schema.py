@@ -25,7 +25,6 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema
 
 from ..errors import ToolError
-from .registry import _describe
 
 
 class _Untitled(GenerateJsonSchema):
@@ -64,6 +63,17 @@ def _resolve(annotation: Any) -> Any:
         if len(left) == 1 and len(left) < len(get_args(annotation)):
             return _resolve(left[0])
     return annotation
+
+
+def _describe(annotation: Any) -> tuple[Any, str | None]:
+    """Split ``Annotated[T, "text"]`` into ``T`` (other metadata kept) and its text."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, None
+    base, *metadata = get_args(annotation)
+    texts = [item for item in metadata if isinstance(item, str) and not item.startswith("astrion:")]
+    rest = [item for item in metadata if not isinstance(item, str) or item.startswith("astrion:")]
+    inner = Annotated[(base, *rest)] if rest else base
+    return inner, texts[0] if texts else None
 
 
 def build(

@@ -5,7 +5,7 @@ everything runs on the team's loop: events come in by ``watch``, messages go out
 :data:`TICK` seconds at most, and what a page says is handed to the loop by the thread that hears it,
 which does nothing else. A failing comm or command is logged and ends nothing.
 
-Custom messages only, both ways (interfaces, Messages between page and kernel). Runs nothing itself;
+Custom messages only, both ways. Runs nothing itself;
 what a page asks for is the session's matter. Knows no magic and no runtime.
 """
 
@@ -38,12 +38,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "hello": (),
     "need": (),
     "answer": ("question_id", "text"),
-    "approve": ("id",),
-    "decide": ("id", "option"),
-    "ballot": ("vote_id", "option"),
     "stop": (),
-    "pause": (),
-    "step": (),
     "send": ("target", "text"),
 }
 

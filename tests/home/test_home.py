@@ -25,7 +25,6 @@ def test_the_root_is_the_environments_then_mutiagents(tmp_path: Path, monkeypatc
     assert home.conversations == home.base / "conversations"
     assert home.state_file == home.base / "state.json"
     assert home.models_file == home.base / "astrion_nb" / "models.toml"
-    assert home.results == home.base / "astrion_nb" / "results"
 
 
 def test_without_a_setting_the_root_is_the_parents_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -421,13 +421,14 @@ def test_a_base_url_that_is_none_is_refused_at_once(url: str) -> None:
 # -- offline
 
 
+@pytest.mark.parametrize("said", ["1", "true"])
 @pytest.mark.parametrize(
     "url", ["https://api.openai.com/v1", "http://192.0.2.1/v1", "http://localhost.example/v1", None]
 )
 def test_offline_refuses_other_machines_before_a_socket_is_opened(
-    url: str | None, monkeypatch: pytest.MonkeyPatch
+    url: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASTRION_OFFLINE", "1")
+    monkeypatch.setenv("ASTRION_OFFLINE", said)
 
     def forbidden(*args: Any) -> None:
         raise AssertionError("a socket was opened")

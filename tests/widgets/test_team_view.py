@@ -291,7 +291,7 @@ def test_a_command_that_fails_at_once_or_is_cancelled_is_acknowledged_too() -> N
 
     async def main(stage: Stage, view: TeamView, line: Line) -> None:
         line.say(kind="stop", req="r1")
-        line.say(kind="pause", req="r2")
+        line.say(kind="send", req="r2", target="leader", text="on")
         await until(lambda: len(line.of("ack")) == 2)
         assert [message["error"] for message in line.of("ack")] == ["no", "cancelled"]
 
