@@ -158,7 +158,7 @@ class RunFailed(TeamError):
     message : str
         The cause in one line.
     result : object, optional
-        The :class:`~astrion_nb.app.team.TeamResult` of the failed run.
+        The :class:`~astrion_nb.app.result.TeamResult` of the failed run.
     """
 
     def __init__(self, message: str, result: object = None) -> None:

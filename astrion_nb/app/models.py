@@ -97,9 +97,10 @@ class ModelConfig:
     key : str
         By which configuration, roles and tools name it.
     provider : str
-        ``openai`` (any OpenAI-compatible endpoint) or ``local``.
+        ``openai`` (any OpenAI-compatible endpoint), ``local`` or ``scripted``.
     model : str
-        Its name at the endpoint; for ``local`` a name such as ``smollm2``, or the path of a GGUF file.
+        Its name at the endpoint; for ``local`` a name such as ``smollm2``, or the path of a GGUF file;
+        for ``scripted`` the path of the script.
     base_url : str, optional
         Default: OpenAI's own endpoint.
     api_key_env : str, optional
@@ -110,7 +111,7 @@ class ModelConfig:
     structured : bool
         Take tool calls by JSON schema instead of by the endpoint's own tool calls.
     context : int, optional
-        Length of the context in tokens.
+        Tokens that all conversations of a local model share; the length of an endpoint's context is its own affair.
     reasoning : {"strip", "echo"}
         Whether reasoning text goes back with tool calls.
     fast, thinking : mapping

@@ -1,6 +1,6 @@
 """The file ``models.toml``: the models that a person has configured.
 
-Reads it, checks every entry, and names file and line of what is wrong. A key never belongs into
+Reads it, checks every entry, and names file and line of what is wrong. A key never belongs in
 the file, and text that looks like one is refused. What is done with the configurations is not
 this module's concern.
 
@@ -13,7 +13,6 @@ this module's concern.
     model = "qwen3-max"
     base_url = "https://example.org/v1"
     api_key_env = "QWEN_API_KEY"        # the name of the variable, never the key
-    context = 131072
     fast = { temperature = 0.3 }        # body parameters of the two thinking modes
     thinking = { reasoning_effort = "high" }
     price = { input = 1.2, output = 6.0, cached = 0.3 }   # per million tokens
@@ -34,7 +33,7 @@ from urllib.parse import urlsplit
 from ..errors import ConfigError
 from .models import KEY_VARIABLE, LOCAL, OPENAI, PROVIDERS, ModelConfig, Price, Reasoning, Secret, local_config
 
-# The shapes that providers give their keys. Text of such a shape does not belong into a file.
+# The shapes that providers give their keys. Text of such a shape does not belong in a file.
 KEY_LIKE = re.compile(
     r"(?<![A-Za-z0-9_-])(?:(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|gsk_[A-Za-z0-9]{20,}|xai-[A-Za-z0-9]{20,}"
     r"|hf_[A-Za-z0-9]{20,}|gh[opsu]_[A-Za-z0-9]{20,}|AIza[A-Za-z0-9_-]{30,})"

@@ -4,7 +4,7 @@
 its runtime when the first thing is asked of it, and puts them away in :meth:`Team.close`. It knows
 no Jupyter: waiting in a cell, threads and views are others' matter.
 
-Source: interfaces, section Python; decisions 13–24, 29, 31, 55, 56.
+Source: decisions 13–24, 29, 31, 55, 56.
 """
 
 from __future__ import annotations
@@ -62,12 +62,14 @@ class Team(Observed):
     leader : {"model", "human"}
         With ``human`` no leader model is called; the caller plays the leader.
     mode : {"fast", "thinking", "deep"}
+        How much the models think; ``deep`` is kept with the conversation and counts as ``thinking``.
     conversation : str, optional
         Id of a stored conversation to go on with.
     replay, record : path, optional
         A cassette to play, or to write.
     permission : {"ask", "read-only", "auto"}
-        What tools that touch the world may do.
+        What tools that touch the world may do. Nothing asks for it yet: the team's own tools touch
+        nothing, and a function in ``tools`` always runs.
     tools : sequence of callable or Tool
         Further tools; plain functions are made tools.
     limits : Limits
@@ -78,6 +80,9 @@ class Team(Observed):
         Whether a person can answer questions; default: when somebody listens to :meth:`events` or
         a view is attached.
     durability : {"sync", "relaxed"}
+        ``relaxed`` does not wait for the disk before each step; a crash may cost the last moments.
+    project_path : path, optional
+        Folder that the conversation is noted to be about; default: the working directory.
     config : Config, optional
         Everything configured, read already.
 

@@ -1,4 +1,4 @@
-"""What the front end of the cell at work can do: read a line, click while a cell waits.
+"""What the front end of the cell at work can do: read a line, show what a kernel displays.
 
 Knows the kernel's request and nothing of teams.
 """

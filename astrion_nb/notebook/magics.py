@@ -38,14 +38,21 @@ class TeamArgs:
     roles: tuple[str, ...] = flag((), "only these roles, comma-separated", value="a,b")
     model: str | None = flag(None, "model of the leader and default of the agents", value="KEY")
     all_models: str | None = flag(None, "model of everybody, whatever roles say", value="KEY")
-    mode: str = flag("fast", "how much the models think", value="M", choices=("fast", "thinking", "deep"))
+    mode: str = flag(
+        "fast", "how much the models think; deep counts as thinking", value="M", choices=("fast", "thinking", "deep")
+    )
     leader: str = flag("model", "who leads: a model, or you", value="L", choices=("model", "human"))
     wait: bool | None = flag(None, "wait until the team rests (--no-wait: show the view and return)")
     timeout: float | None = flag(None, "stop the team after so many seconds", value="S")
     continue_: str | None = flag(
         None, "go on with the current conversation, or with the one named", value="[ID]", bare=_CURRENT
     )
-    permission: str = flag("ask", "what tools may do to the world", value="P", choices=("ask", "read-only", "auto"))
+    permission: str = flag(
+        "ask",
+        "nothing yet: no tool of the team touches the world, and functions given by --with always run",
+        value="P",
+        choices=("ask", "read-only", "auto"),
+    )
     with_: tuple[str, ...] = flag((), "give the agents these functions of yours as tools", value="f,g")
     record: str | None = flag(None, "write a cassette", value="FILE")
     replay: str | None = flag(None, "play a cassette instead of asking a model", value="FILE")

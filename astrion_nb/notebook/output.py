@@ -2,7 +2,7 @@
 
 The live view is a widget-view-only bundle under a display id and is emptied by that id; the
 transcript is static and stands by itself, so a saved notebook reads without a kernel and compares
-equal in nbval, which sees neither updates nor widget views (design of the notebook conventions).
+equal in nbval, which sees neither updates nor widget views.
 Knows IPython's display calls and nothing of teams.
 """
 

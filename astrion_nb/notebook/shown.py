@@ -1,6 +1,6 @@
 """What a cell shows of one run: the live view, and one static transcript when the run is at rest.
 
-Three forms (design of the notebook conventions): a cell that waits shows view, then transcript; one
+Three forms: a cell that waits shows view, then transcript; one
 that by default does not wait keeps an empty place for the transcript; one that said ``--no-wait``
 leaves the transcript to ``%astrion wait``. Reads the team's state, so its bundle is made on the
 team's loop; knows no bridge and decides nothing about waiting.

@@ -23,8 +23,6 @@ CHUNK = 24
 """Characters from which on a recorded chunk takes no more pieces."""
 PAUSE = 200
 """Milliseconds after which a piece begins a new chunk, however short the one before is."""
-
-
 _TRAITS = ("body", "brief", "context", "offers")
 """What a model may say of itself beyond what every model does: a recorded one is asked the same."""
 

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 
 
 def recorded(tool: Any, recorder: Recorder, text: Callable[[Any], str]) -> Any:
+    """Return a tool that notes what each call of it came to.
+
+    Parameters
+    ----------
+    tool : Tool
+    recorder : Recorder
+    text : callable
+        What turns a tool's value into the text that a model reads.
+    """
+
     async def call(values: dict[str, Any], context: Any) -> str:
         outcome = recorder.outcome(context.agent_id, context.call_id, tool.name)
         try:
@@ -54,6 +64,14 @@ def _rewired(tool: Any, call: Callable[[dict[str, Any], Any], Any]) -> Any:
 
 
 def replayed(tool: Any, player: Player) -> Any:
+    """Return a tool that is never called: each call comes to what was recorded of it.
+
+    Parameters
+    ----------
+    tool : Tool
+    player : Player
+    """
+
     async def call(_: dict[str, Any], context: Any) -> str:
         return await player.outcome(context.agent_id, context.call_id, tool.name)
 

@@ -4,8 +4,6 @@ A step is admitted when it is the next of the recording, whatever the timing; de
 the recording says that they passed; the clock shows the time of the step at hand. What the
 recording does not hold is a :class:`ReplayMiss`, for everybody, at once where that is certain and
 after a stall where it is not. Nothing ever falls through to a live model. Knows no team and no tool.
-
-Source: design §3 (order port), §5.
 """
 
 from __future__ import annotations

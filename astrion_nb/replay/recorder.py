@@ -3,8 +3,6 @@
 The recorder stands around the live order. Time stands still between two steps, so that everything
 that happens in one step carries that step's time: a replay, which has nothing but the steps, tells
 the same time at the same place. Knows no team; it learns of ended turns from the events.
-
-Source: design §3 (order port), §5.
 """
 
 from __future__ import annotations

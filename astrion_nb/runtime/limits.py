@@ -5,7 +5,7 @@ shared by everything in the process that talks to it: a 429 closes it for as lon
 asks, then lets few requests through and more with every success. ``attempts`` says whether a
 failed request is tried again. Knows no agent and no vendor.
 
-Source: decisions 24, 58; faults 15 and 18 of such systems.
+Source: decisions 24, 58.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Knows the team; no file. What a kill left half done is known from the state alone, so restoring
 twice changes nothing.
 
-Source: decisions 22, 29; fault 11 of such systems.
+Source: decisions 22, 29.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure: reads a state, changes nothing. Knows no team and no model.
 
-Source: data model §5 and §7, decisions 5, 8, 9; ``interfaces``, section On disk.
+Source: data model §5 and §7, decisions 5, 8, 9.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ A flush that fails fails every waiter; nothing is lost: the bytes stay in memory
 
 Knows no document and no state; the form of a line is ``store.lines``.
 
-Source: design §3, decision 27.
+Source: decision 27.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``{"seq": n, "v": 1, "t": ISO 8601 with zone, "event": {…}}``. The end of a file that a crash cut
 short is passed over; anything else that cannot be read is an error that names file and line.
 
-Source: design §3, interfaces "On disk", decision 26.
+Source: decision 26.
 """
 
 from __future__ import annotations

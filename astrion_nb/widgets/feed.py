@@ -22,7 +22,7 @@ come first); ``snapshot`` says all of it anew. Events of the page are not the jo
 ``warn {text}``, ``cost {cost}``, ``window {size}``
 =================================================  ================================================
 
-Pure: no widget, no loop, no thread. Source: design §6; interfaces, Messages between page and kernel.
+Pure: no widget, no loop, no thread.
 """
 
 from __future__ import annotations
