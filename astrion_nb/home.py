@@ -68,8 +68,11 @@ class Home:
             path = Path(given).expanduser().absolute()
         except RuntimeError as error:
             raise ConfigError(f"the home {str(given)!r} cannot be resolved ({error}): set ASTRION_HOME") from error
-        if path.is_file():
-            raise ConfigError(f"the home {str(given)!r} is a file, not a folder: set ASTRION_HOME to a folder")
+        # A folder that does not exist yet is made; not where a file, or a device, is in its way.
+        there = next((part for part in (path, *path.parents) if os.path.lexists(part)), path)
+        if os.path.lexists(there) and not there.is_dir():
+            held = "is" if there == path else f"lies below {str(there)!r}, which is"
+            raise ConfigError(f"the home {str(given)!r} {held} a file, not a folder: set ASTRION_HOME to a folder")
         object.__setattr__(self, "root", path)
 
     @property

@@ -176,6 +176,9 @@ def load_file(path: Path) -> Role:
     from . import rolefile
 
     try:
+        # Opening a pipe would wait until somebody writes to it.
+        if path.exists() and not path.is_file():
+            raise RoleFileError("is not a file", file=path.name)
         data = path.read_bytes()
     except OSError as error:
         raise RoleFileError(f"cannot be read ({error.strerror or error})", file=path.name) from error

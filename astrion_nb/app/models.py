@@ -197,6 +197,12 @@ def _build_openai(config: ModelConfig, roles: RoleIds | None, told: Told | None)
             f"the model {config.key!r} takes its key from the environment variable {config.api_key_env}, "
             "which is not set: set it where Jupyter is started, not in a cell that is saved"
         )
+    key = config.api_key.reveal() if config.api_key else ""
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"the key in {config.api_key_env or 'the environment'} for the model {config.key!r} holds a line break or "
+            "another character that no key has: set it again, without what came along when it was copied"
+        )
     if not config.model:
         raise ConfigError("OPENAI_BASE_URL is set and OPENAI_MODEL is not: set it to the model's name there")
     from ..llm.openai import OpenAIModel

@@ -115,11 +115,17 @@ class Team(Observed):
         project_path: str | Path | None = None,
         config: Config | None = None,
     ) -> None:
-        leaders, modes, permissions = ("model", "human"), ("fast", "thinking", "deep"), ("ask", "read-only", "auto")
-        checks = (("leader", leader, leaders), ("mode", mode, modes), ("permission", permission, permissions))
+        checks: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+            ("leader", leader, ("model", "human")),
+            ("mode", mode, ("fast", "thinking", "deep")),
+            ("permission", permission, ("ask", "read-only", "auto")),
+            ("durability", durability, ("sync", "relaxed")),
+        )
         for name, value, allowed in checks:
             if value not in allowed:
                 raise ConfigError(f"{name} is {value!r}; use one of {', '.join(allowed)}")
+        if isinstance(roles, str):
+            raise ConfigError(f"roles is the text {roles!r}; use a list: roles=[{roles!r}]")
         key = model if isinstance(model, str) else None
         flags = {"model": key, "all_models": all_models, "replay": replay, "record": record, "language": language}
         place = home if isinstance(home, Home) or home is None else Home(home)
@@ -142,6 +148,7 @@ class Team(Observed):
             human=human,
         )
         super().__init__(plan)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._settling: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered: list[str] = []
@@ -172,7 +179,17 @@ class Team(Observed):
             raise TeamError("this team is closed; make another, or go on with %%team --continue")
         if self._opened is None:
             self._opened = open_team(self._plan, self._observe, lambda: self.attended or self._watch.listened)
+            self._loop = asyncio.get_running_loop()
+        self._check_loop()
         return self._opened.runtime
+
+    def _check_loop(self) -> None:
+        loop = self._loop
+        if loop is not None and loop is not asyncio.get_running_loop() and loop.is_running():
+            raise TeamError(
+                "this team lives on another event loop, which still runs: use it there "
+                "(asyncio.run_coroutine_threadsafe hands a call over)"
+            )
 
     async def close(self) -> None:
         """Put the team away: running agents are interrupted, waiting ones wait on, files are at rest.
@@ -184,6 +201,7 @@ class Team(Observed):
         StorageError
             The conversation cannot be written. It stays open, and nothing is lost.
         """
+        self._check_loop()
         self._closed = True
         async with self._closing:
             if self._put_away:
@@ -246,8 +264,7 @@ class Team(Observed):
         TeamBusy
             The team is at work.
         """
-        if not text.strip():
-            raise ConfigError("the task is empty; say what the team is to do")
+        _check_text(text, "the task is empty; say what the team is to do")
         runtime = await self.open()
         await runtime.admit_human()
         if runtime.state.run_status == "running":
@@ -335,8 +352,7 @@ class Team(Observed):
         QuestionError
             There will be no answer: the agent failed, was ended, or the time is over.
         """
-        if not text.strip():
-            raise ConfigError("the question is empty")
+        _check_text(text, "the question is empty")
         runtime = await self.open()
         await self._admit(runtime)
         if _is_leader(target):
@@ -364,12 +380,16 @@ class Team(Observed):
             raise TeamError("you are the leader of this team: ask an agent, by name")
         runtime.begin_run(summary(text))
         future = runtime.ask_leader(text)
-        await runtime.bus.durable()
         try:
             async with asyncio.timeout(timeout):
+                await runtime.bus.durable()
                 answer = await future
         except TimeoutError:
             raise QuestionError(f"the leader gave no answer within {timeout:g} seconds; it works on") from None
+        finally:
+            # Whoever asked may have gone before he looked; an answer, or that there is none, is lost on nobody.
+            if not future.cancel() and not future.cancelled():
+                future.exception()
         await runtime.bus.durable()
         return answer
 
@@ -383,8 +403,7 @@ class Team(Observed):
         ------
         AgentNotFound, AgentTerminated
         """
-        if not text.strip():
-            raise ConfigError("the message is empty")
+        _check_text(text, "the message is empty")
         runtime = await self.open()
         await self._admit(runtime)
         if _is_leader(target):
@@ -414,6 +433,7 @@ class Team(Observed):
         QuestionError
             Unknown, answered already, expired, or put to somebody else.
         """
+        _check_text(text, "the answer is empty")
         runtime = await self.open()
         await self._admit(runtime)
         runtime.port.answer(HUMAN_ID, None, question_id, text)
@@ -455,6 +475,14 @@ class Team(Observed):
         revived = runtime.revive_failed()
         await runtime.bus.durable()
         return revived
+
+
+def _check_text(text: object, empty: str) -> None:
+    """Refuse what is no text before it is part of a conversation that could then not be stored."""
+    if not isinstance(text, str):
+        raise ConfigError(f"a text is needed, not {type(text).__name__}; write str(…) around it")
+    if not text.strip():
+        raise ConfigError(empty)
 
 
 def _is_leader(target: int | str) -> bool:

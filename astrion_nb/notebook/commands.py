@@ -74,7 +74,10 @@ def run_command(session: Session, line: str) -> Any:
     except Help:
         print(usage(found.arguments, f"%astrion {name} {found.synopsis}".rstrip()))
         return None
-    return found.run(session, arguments, rest.strip())
+    rest = rest.strip()
+    if rest and not found.synopsis:
+        raise ConfigError(f"%astrion {name}: it takes no {rest!r}; %astrion {name} --help says what it takes")
+    return found.run(session, arguments, rest)
 
 
 @command("board")

@@ -476,5 +476,10 @@ class Agent:
 
 
 def _said(error: Exception) -> str:
-    """Return what an error says, in one line where it is ours."""
-    return str(error) if isinstance(error, AstrionError) else f"{type(error).__name__}: {error}"
+    """Return what an error says, in one line where it is ours; one that cannot say it is named."""
+    if isinstance(error, AstrionError):
+        return str(error)
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}: (it has no text: its __str__ fails)"

@@ -180,7 +180,13 @@ class Tool:
             return result
         from .threads import in_thread
 
-        return in_thread(self.function, values)
+        return _awaited(in_thread(self.function, values))
+
+
+async def _awaited(started: Awaitable[Any]) -> Any:
+    """Return the value; a wrapper or a callable object does not show that what it wraps is asynchronous."""
+    value = await started
+    return await value if inspect.isawaitable(value) else value
 
 
 def _decode(arguments: str) -> dict[str, Any]:

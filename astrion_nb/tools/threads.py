@@ -35,7 +35,10 @@ def in_thread(function: Callable[..., Any], values: Mapping[str, Any]) -> Awaita
         except Exception as raised:
             error = RuntimeError("the function raised StopIteration") if isinstance(raised, StopIteration) else raised
         except BaseException as raised:  # sys.exit() and the like end the function, never the team's loop
-            error = RuntimeError(f"the function raised {type(raised).__name__}: {raised}")
+            try:
+                error = RuntimeError(f"the function raised {type(raised).__name__}: {raised}")
+            except Exception:  # its own __str__ fails
+                error = RuntimeError(f"the function raised {type(raised).__name__}")
         try:
             loop.call_soon_threadsafe(settle, value, error)
         except RuntimeError:

@@ -9,6 +9,7 @@ import pytest
 from support.strict_server import StrictServer, text
 
 from astrion_nb.app.config import Config, build_model
+from astrion_nb.errors import ConfigError
 from astrion_nb.home import Home
 from astrion_nb.llm.model import Finished, ModelRequest
 from astrion_nb.messages import Message
@@ -31,6 +32,16 @@ def ask(config: Config, key: str, request: ModelRequest) -> str:
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home").create()
+
+
+@pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-\u200babc", "钥匙", "sk-a\x00b"])
+def test_a_key_that_no_header_can_hold_is_refused_by_its_variable_and_not_shown(home: Home, key: str) -> None:
+    config = Config.load(home, env={"OPENAI_API_KEY": key, "OPENAI_MODEL": "m"})
+    with pytest.raises(
+        ConfigError, match=r"the key in OPENAI_API_KEY .* holds a line break or another character"
+    ) as error:
+        build_model(config.get("openai"))
+    assert key not in str(error.value)
 
 
 def test_key_name_and_parameters_of_the_mode_go_out_as_configured(home: Home) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 from support.scripts import NAME, NEVER, ROLE, asked, conversations, create, results, until
@@ -254,5 +257,64 @@ def test_a_person_who_leads_has_to_name_roles() -> None:
         with pytest.raises(ConfigError, match="say which roles to create"):
             await Team(model=ScriptedModel([]), leader="human").open()
         assert conversations() == []
+
+    go(main)
+
+
+def test_what_is_no_text_is_refused_and_the_team_stays_whole() -> None:
+    async def main() -> None:
+        model = ScriptedModel([say("Done.")])
+        async with Team(model=model) as team:
+            for wrong, kind in ((b"Go.", "bytes"), (None, "NoneType"), (7, "int")):
+                deeds: tuple[Callable[[Any], Awaitable[Any]], ...] = (
+                    team.run,
+                    team.start,
+                    lambda text: team.send("leader", text),
+                    lambda text: team.ask("leader", text),
+                    lambda text: team.answer("q1", text),
+                )
+                for deed in deeds:
+                    with pytest.raises(ConfigError, match=f"a text is needed, not {kind}"):
+                        await deed(wrong)
+            assert (await team.run("Go.")).text == "Done."
+
+    go(main)
+
+
+def test_a_question_to_the_leader_that_is_given_up_at_any_moment_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        lost: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(str(context["message"])))
+        for moments in range(12):
+            model = ScriptedModel([until_message(say("Hello."))] * 2, check_on_close=False)
+            async with Team(model=model) as team:
+                asked = asyncio.ensure_future(team.ask("leader", "Hello?"))
+                for _ in range(moments):
+                    await asyncio.sleep(0)
+                asked.cancel()
+                await asyncio.wait([asked])
+                assert asked.cancelled()
+                await team.stop()
+            del team, asked
+            gc.collect()
+        assert lost == []
+
+    go(main)
+
+
+def test_a_team_is_used_on_the_loop_it_lives_on_while_that_runs() -> None:
+    async def main() -> None:
+        model = ScriptedModel([say("Done.")] * 2)
+        team = Team(model=model)
+        await team.run("Go.")
+
+        def elsewhere(deed: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+            with pytest.raises(TeamError, match="lives on another event loop"):
+                asyncio.run(deed())
+
+        for deed in (lambda: team.run("Go."), team.wait, team.stop, team.close):
+            await asyncio.to_thread(elsewhere, deed)
+        assert (await team.run("Again.")).text == "Done."
+        await team.close()
 
     go(main)

@@ -49,10 +49,24 @@ def test_what_cannot_be_had_is_refused_before_a_conversation_is_made(
     go(main)
 
 
-@pytest.mark.parametrize("options", [{"leader": "robot"}, {"mode": "slow"}, {"permission": "yes"}, {"language": "fr"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"leader": "robot"},
+        {"mode": "slow"},
+        {"permission": "yes"},
+        {"durability": "often"},
+        {"language": "fr"},
+    ],
+)
 def test_a_wrong_option_is_refused_at_once_with_those_there_are(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"use one of|en"):
         Team(**options)
+
+
+def test_a_text_where_a_list_of_roles_belongs_is_refused_with_the_list_it_may_mean() -> None:
+    with pytest.raises(ConfigError, match=r"use a list: roles=\['researcher'\]"):
+        Team(roles="researcher")
 
 
 def test_two_tools_of_one_name_are_refused_before_a_conversation_is_made() -> None:
@@ -234,5 +248,46 @@ def test_a_tool_that_raises_or_ends_itself_is_a_result_and_not_the_end() -> None
         assert "SystemExit" in told["leaves"]
         assert "CancelledError" in told["gives_up"]
         assert "there is no tool 'nothing'" in told["nothing"]
+
+    go(main)
+
+
+def test_an_error_that_cannot_say_what_it_is_ends_the_call_and_not_the_turn() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    async def main() -> None:
+        def fails() -> str:
+            """Fail."""
+            raise Mute
+
+        async def fails_later() -> str:
+            """Fail."""
+            raise Mute
+
+        model = ScriptedModel([call("fails") + call("fails_later"), say("Done.")])
+        async with Team(model=model, tools=[fails, fails_later]) as team:
+            assert (await team.run("Go.")).text == "Done."
+            assert all('"success":false,"error":"Mute: ' in result for result in results(team))
+            assert len(results(team)) == 2
+
+    go(main)
+
+
+def test_a_function_that_hands_back_something_to_await_is_awaited() -> None:
+    async def main() -> None:
+        async def look(text: str) -> str:
+            await asyncio.sleep(0)
+            return f"seen: {text}"
+
+        def wrapped(text: str) -> Any:
+            """Look, as a decorator that knows nothing of coroutines calls it."""
+            return look(text)
+
+        model = ScriptedModel([call("wrapped", text="it"), say("Done.")])
+        async with Team(model=model, tools=[wrapped]) as team:
+            await team.run("Go.")
+            assert results(team) == ["seen: it"]
 
     go(main)

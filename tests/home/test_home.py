@@ -54,6 +54,17 @@ def test_naming_a_home_creates_nothing_and_create_makes_the_folders(tmp_path: Pa
     assert home.own.is_dir()
 
 
+@pytest.mark.parametrize("below", ["", "host", "deeper/host"])
+def test_a_home_below_a_file_or_a_device_is_refused_by_the_name_of_what_is_in_its_way(
+    tmp_path: Path, below: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for there in (file, Path(os.devnull)):
+        with pytest.raises(ConfigError, match=f"{there.name}.* a file, not a folder"):
+            Home(there / below)
+
+
 def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(ConfigError, match="ASTRION_HOME"):

@@ -356,3 +356,12 @@ def test_a_conversation_that_cannot_be_opened_leaves_the_team_at_hand(team: Shel
         with pytest.raises(AstrionError):
             team.run(code)
         assert team.run("%ask Researcher_1 still there?") == "Seen."
+
+
+@pytest.mark.parametrize(
+    "line", ["show nobody", "wait Researcher_1", "board all", "agents Researcher_1", "retry now", "roles zh"]
+)
+def test_a_command_that_takes_nothing_says_so_instead_of_doing_something_else(team: Shell, line: str) -> None:
+    name, _, rest = line.partition(" ")
+    with pytest.raises(ConfigError, match=f"%astrion {name}: it takes no '{rest}'"):
+        team.run(f"%astrion {line}")

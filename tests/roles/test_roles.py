@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import frontmatter
@@ -414,3 +416,15 @@ def test_no_content_breaks_reading_in_any_other_way_than_by_an_error_of_its_own(
 
 def test_the_public_name_list_is_the_listing(home: Home) -> None:
     assert roles.list is roles.list_roles
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_among_the_roles_is_reported_and_nobody_waits_for_it(home: Home) -> None:
+    os.mkfifo(home.agents / "pipe.md")
+    put(home, "lean", "---\nname: Lean\n---\nBody")
+    listed: list[roles.RoleSet] = []
+    reader = threading.Thread(target=lambda: listed.append(roles.list_roles(home)), daemon=True)
+    reader.start()
+    reader.join(5)
+    assert [str(error) for error in listed[0].errors] == ["pipe.md: is not a file"]
+    assert "lean" in listed[0].ids

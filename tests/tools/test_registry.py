@@ -288,6 +288,20 @@ def test_a_sync_function_cannot_end_the_loop(error: BaseException) -> None:
     assert asyncio.run(main()) == "the loop goes on"
 
 
+def test_a_sync_function_that_ends_with_what_has_no_words_still_ends() -> None:
+    class MuteEnd(BaseException):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    @tool(side_effects=False)
+    def leave() -> None:
+        """Leave."""
+        raise MuteEnd
+
+    with pytest.raises(RuntimeError, match="MuteEnd"):
+        run(leave)
+
+
 def test_the_result_of_a_cancelled_call_is_dropped() -> None:
     release, left = threading.Event(), threading.Event()
 
