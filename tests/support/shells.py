@@ -5,6 +5,7 @@ Cells raise what they raise: ``run`` returns the value of the last expression, a
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ class Shell:
     def __init__(self, config: dict[str, dict[str, Any]] | None = None) -> None:
         said = Config({"HistoryManager": {"enabled": False}, **(config or {})})
         self.ip = InteractiveShell(config=said)
+        atexit.unregister(self.ip.atexit_operations)  # of hundreds of shells they take longer than the tests
 
     @property
     def space(self) -> dict[str, Any]:
