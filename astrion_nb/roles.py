@@ -37,7 +37,8 @@ _THINKING: Mapping[str, ThinkingMode] = {
 }
 _NULL = frozenset({"", "~", "null"})
 # Line ends of any kind and control characters: a name stands alone in an envelope's first line.
-_UNNAMEABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Among them those that turn the direction of what follows: a name would read as another one.
+_UNNAMEABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)

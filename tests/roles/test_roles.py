@@ -428,3 +428,12 @@ def test_a_pipe_among_the_roles_is_reported_and_nobody_waits_for_it(home: Home) 
     reader.join(5)
     assert [str(error) for error in listed[0].errors] == ["pipe.md: is not a file"]
     assert "lean" in listed[0].ids
+
+
+@pytest.mark.parametrize("sign", ["\u202e", "\u2066", "\u200f", "\u061c", "\ufeff"])
+def test_a_name_that_turns_the_direction_of_what_is_read_is_refused(home: Home, sign: str) -> None:
+    with pytest.raises(RoleError, match="control character"):
+        roles.save(Role("turned", f"{sign}redaeL maeT", "Leads.", prompt="Body"), home=home)
+    put(home, "turned", f"---\nname: x{sign}y\n---\nBody")
+    assert [str(error).partition(":")[0] for error in roles.list_roles(home).errors] == ["turned.md, line 2"]
+    assert roles.save(Role("joined", "क्\u200dष", "Joins.", prompt="Body"), home=home).name == "क्\u200dष"
