@@ -1,4 +1,4 @@
-"""Everything the shipped quickstart needs on a person's computer: weights, a copy of its own, settings.
+"""Everything the shipped quickstart needs on a person's computer: weights, copies of its own, settings.
 
 Says what it is going to download before it does. Knows no Jupyter: how the notebook is opened or
 run is for whoever asked.
@@ -36,7 +36,7 @@ class Quickstart:
 
 
 def set_up(folder: Path, model: str = "smollm2") -> Quickstart:
-    """Fetch the model unless it is there, and copy the notebook unless there is a copy.
+    """Fetch the model unless it is there, and copy the notebook, and those it leads to, unless there are copies.
 
     Parameters
     ----------
@@ -58,8 +58,9 @@ def set_up(folder: Path, model: str = "smollm2") -> Quickstart:
     make_folder(folder)
     if notebook.exists():
         print(f"using the copy in {notebook} (delete it to get the shipped one again)", file=sys.stderr)
-    else:
-        write_atomic(notebook, _shipped(), fsync=False)
+    for source in _shipped():
+        if not (folder / source.name).exists():
+            write_atomic(folder / source.name, _read(source), fsync=False)
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_HERE}
     environment.setdefault("ASTRION_HOME", str(folder / "home"))
     environment["ASTRION_MODEL"] = key
@@ -91,9 +92,16 @@ def bring(model: str) -> str:
     return weights.key
 
 
-def _shipped() -> bytes:
-    path = builtin_notebooks() / FILE
+def _shipped() -> list[Path]:
+    """Return the quickstart, the notebooks that it leads to, and their recordings."""
+    folder = builtin_notebooks()
+    if not (folder / FILE).is_file():
+        raise StorageError(f"the installed package lacks {FILE}: install astrion-nb again")
+    return sorted([*folder.glob("*.ipynb"), *folder.glob("*.cassette.json")])
+
+
+def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise StorageError(f"the installed package lacks {FILE} ({error.strerror}): install astrion-nb again") from None
+        raise StorageError(f"{path} cannot be read ({error.strerror}): install astrion-nb again") from None

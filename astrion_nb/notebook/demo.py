@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ..app.cli import Command
 from ..app.quickstart import Quickstart, set_up
@@ -122,13 +121,6 @@ def execute(notebook: Path, environment: Mapping[str, str]) -> Path:
     except (OSError, ValueError, TypeError, LookupError, AttributeError, nbformat.ValidationError) as error:
         # nbformat fails in many ways at what is JSON and no notebook
         raise StorageError(f"{notebook} cannot be read as a notebook: {_first_line(error)}") from None
-    place = {"cell": 0}
-    total = len(document.cells)
-
-    def on_cell_start(cell: Any, cell_index: int) -> None:
-        place["cell"] = cell_index + 1
-        if cell.cell_type == "code":
-            print(f"cell {cell_index + 1} of {total}", file=sys.stderr, flush=True)
 
     class OfThisPython(AsyncKernelManager):
         """Knows one kernel, the interpreter that runs this, whatever the person has installed elsewhere."""
@@ -144,27 +136,30 @@ def execute(notebook: Path, environment: Mapping[str, str]) -> Path:
         timeout=CELL_LIMIT,
         startup_timeout=KERNEL_LIMIT,
         resources={"metadata": {"path": str(notebook.parent)}},
-        extra_arguments=["--IPKernelApp.log_level=ERROR"],  # its remarks on transports are nothing for this person
+        extra_arguments=["--IPKernelApp.log_level=CRITICAL"],  # its remarks are nothing for this person
         store_widget_state=False,  # the transcript says all, and viewers would prefer a widget they cannot show
-        on_cell_start=on_cell_start,
     )
     executed = notebook.with_suffix(".executed.ipynb")
+    number, reason = 0, ""
     try:
-        client.execute(env=dict(environment))
+        # Cell by cell: `client.execute` takes the interrupt for itself and leaves something behind at exit.
+        with client.setup_kernel(env=dict(environment)):
+            for number, cell in enumerate(document.cells, 1):
+                if cell.cell_type == "code":
+                    print(f"cell {number} of {len(document.cells)}", file=sys.stderr, flush=True)
+                    client.execute_cell(cell, number - 1)
     except CellExecutionError as error:
         reason = f"{error.ename}: {_first_line(error.evalue)}"
     except CellTimeoutError:
         reason = f"no end after {CELL_LIMIT:g} seconds"
     except (DeadKernelError, RuntimeError) as error:
         reason = f"the kernel died ({_first_line(error)})"
-    else:
-        reason = ""
     try:
         nbformat.write(document, executed)  # type: ignore[no-untyped-call]
     except OSError as error:
         raise StorageError(f"{executed} cannot be written: {error.strerror}") from None
     if reason:
-        raise AstrionError(f"cell {place['cell']} of {notebook.name} failed: {reason} (see {executed})")
+        raise AstrionError(f"cell {number} of {notebook.name} failed: {reason} (see {executed})")
     return executed
 
 

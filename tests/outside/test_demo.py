@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -74,6 +76,30 @@ def test_a_kernel_that_dies_is_said_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
+def test_an_interrupt_ends_it_in_one_line_and_leaves_no_kernel(tmp_path: Path) -> None:
+    notebook = write(
+        tmp_path / "lesson.ipynb", "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(60)"
+    )
+    code = f"""if True:
+        import os, sys
+        from pathlib import Path
+        from astrion_nb.app.cli import Command, main
+        from astrion_nb.notebook.demo import execute
+        run = lambda _: execute(Path({str(notebook)!r}), os.environ)
+        sys.exit(main(["run"], [Command("run", "", lambda _: None, run)]))
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        kernel = until(lambda: (tmp_path / "pid").read_text("utf-8") if (tmp_path / "pid").exists() else "")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+        assert process.stderr is not None
+        assert process.stderr.read().splitlines() == ["cell 1 of 1", "interrupted"]
+        until(lambda: not Path(f"/proc/{kernel}").exists())
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize("content", ["", "{}", '{"cells": 1}', "not json"])
 def test_what_is_no_notebook_is_said_in_one_line(tmp_path: Path, content: str) -> None:
     notebook = tmp_path / "lesson.ipynb"
@@ -119,7 +145,15 @@ class TestWithTheWeights:
         made.notebook.write_text("mine", "utf-8")
         assert set_up(folder).notebook.read_text("utf-8") == "mine"
         assert "using the copy" in capsys.readouterr().err
-        assert [path.name for path in folder.iterdir()] == ["quickstart.ipynb"]
+
+    def test_what_the_quickstart_leads_to_is_there_too(self, tmp_path: Path) -> None:
+        notebook = set_up(tmp_path / "demo").notebook
+        text = notebook.read_text("utf-8")
+        links = re.findall(r"\]\(([^)#]+\.ipynb)\)", text)
+        assert links
+        for link in links:
+            assert (notebook.parent / link).is_file()
+            assert (notebook.parent / link).with_suffix(".cassette.json").is_file()
 
     def test_the_kernels_model_is_the_small_one_and_no_recording_is_played(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -192,6 +226,15 @@ class TestWithTheWeights:
             finally:
                 lab.send_signal(signal.SIGTERM)
                 lab.wait(timeout=20)
+
+
+def until(look: Callable[[], Any], limit: float = 30.0) -> Any:
+    """Return what ``look`` returns as soon as that is true."""
+    deadline = time.monotonic() + limit
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not within {limit} s"
+        time.sleep(0.02)
+    return found
 
 
 def _address(lab: subprocess.Popen[bytes]) -> tuple[str, str, str]:
