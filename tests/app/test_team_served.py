@@ -14,6 +14,7 @@ from support.strict_server import Response, StrictServer, calls, close, delta, o
 from support.teams import go
 
 from astrion_nb import Team, tool
+from astrion_nb.app.wiring import shared_gate
 from astrion_nb.home import Home
 from astrion_nb.ids import LEADER_ID
 from astrion_nb.llm.openai import _Client
@@ -107,7 +108,8 @@ def test_a_429_to_one_team_holds_the_other_back_too_and_the_leader_goes_first(tm
             async with Team(home=home) as one, Team(home=home) as two:
                 first = asyncio.create_task(one.run("one"))
                 await asyncio.to_thread(server.wait_for, lambda: server.in_flight == 0 and bool(refused))
-                await asyncio.sleep(0.05)  # until the refusal has been read; the gate is closed for a second
+                while shared_gate(server.url).bound is None:  # noqa: ASYNC110, a gate announces nothing
+                    await asyncio.sleep(0)
                 second = await two.run("two")
                 assert (await first).status == second.status == "completed"
             waited = {task: t - refused[0] for t, task in arrived[1:]}
