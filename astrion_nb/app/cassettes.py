@@ -142,7 +142,7 @@ class ReplaySession(LiveSession):
 
     def only_now(self, only: bool) -> None:
         """Miss loudly, while a cell waits, what no later cell can bring."""
-        self._player.human_stall = STALL if only else None
+        self._player.expect_person(STALL if only else None)
 
     def close(self) -> None:
         """Stop watching for stalls."""

@@ -337,6 +337,14 @@ class Session:
         return TeamError(f"interrupted: the run was stopped{names}; go on with %%team --continue")
 
     def _pump(self, future: concurrent.futures.Future[Any], team: Team) -> None:
+        """Wait for a future; a replay that needs a person's step meanwhile misses: no later cell can bring it."""
+        self.bridge.call(team.only_now, True)
+        try:
+            self._pump_until(future, team)
+        finally:
+            self.bridge.call(team.only_now, False)
+
+    def _pump_until(self, future: concurrent.futures.Future[Any], team: Team) -> None:
         """Wait for a future and see to questions that only this cell's own line can answer."""
         seen: dict[str, float] = {}
         while not future.done():

@@ -259,11 +259,23 @@ class Player:
         """Say that something that takes so long goes on, so that nobody takes it for a stall."""
         self._moved = max(self._moved, asyncio.get_running_loop().time() + seconds)
 
+    def expect_person(self, within: float | None) -> None:
+        """Say within how many seconds a person's step must come; ``None``: some later cell may bring it.
+
+        Call it on the loop.
+        """
+        self.human_stall = within
+        if within is not None and self._watchdog is not None:
+            loop = asyncio.get_running_loop()
+            self._watchdog.cancel()
+            self._moved = max(self._moved, loop.time())
+            self._watchdog = loop.call_later(min(within, self.stall), self._look)
+
     def _watch(self) -> None:
         if self._watchdog is None:
             loop = asyncio.get_running_loop()
             self._moved = max(self._moved, loop.time())
-            self._watchdog = loop.call_later(self.stall, self._look)
+            self._watchdog = loop.call_later(min(self.stall, self.human_stall or self.stall), self._look)
 
     def _look(self) -> None:
         self._watchdog = None
