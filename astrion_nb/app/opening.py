@@ -95,13 +95,31 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
     store = ConversationStore(config.home, durability=plan.durability, clock=order.now)
     conversation = store.create() if fresh else store.open(plan.conversation or "")
     try:
-        if not fresh and conversation.state.leader == "model":
-            models.get(conversation.state.model_key)
+        if not fresh:
+            _check_model(plan, conversation)
+            if conversation.state.leader == "model":
+                models.get(conversation.state.model_key)
         runtime = _begin(plan, conversation, key, models, session, boxes, observe, attended)
     except BaseException:
         conversation.close_now()  # else nobody could open it again in this process
         raise
     return Opened(runtime, conversation, models, session)
+
+
+def _check_model(plan: Plan, conversation: Conversation) -> None:
+    """Refuse another model for a conversation that has one: it would silently not be used."""
+    config, kept = plan.config, conversation.state.model_key
+    said = {"model": plan.model.key} if plan.model is not None else {}
+    for name in ("model", "all_models"):
+        asked = getattr(config, name)
+        if asked and config.places.get(name) == "--" + name.replace("_", "-"):
+            said.setdefault(name, asked)
+    for name, key in said.items():
+        if key != kept and config.replay is None:
+            raise ConfigError(
+                f"--{name.replace('_', '-')}: {conversation.id} was begun with the model {kept!r} and keeps it; "
+                f"leave {key!r} out, or begin a new conversation with it"
+            )
 
 
 def _begin(

@@ -310,6 +310,29 @@ def test_a_conversation_whose_model_is_gone_says_so_and_can_be_opened_again(tmp_
     go(main)
 
 
+def test_a_conversation_keeps_its_model_and_another_is_refused_instead_of_silently_not_used(tmp_path: Path) -> None:
+    keys = []
+    for name in ("one", "two"):
+        script = tmp_path / f"{name}.py"
+        script.write_text(f"from astrion_nb.testing import say\nscript = {{'*': [say('{name}')]}}\n", encoding="utf-8")
+        keys.append(f"scripted/{script}")
+
+    async def main() -> None:
+        async with Team(model=keys[0]) as team:
+            await team.run("Go.")
+        others: list[dict[str, Any]] = [{"model": keys[1]}, {"all_models": keys[1]}, {"model": ScriptedModel([])}]
+        for other in others:
+            refused = Team(conversation=team.conversation_id, **other)
+            with pytest.raises(ConfigError, match=r"was begun with the model .*one.py' and keeps it"):
+                await refused.run("Go on.")
+            await refused.close()
+        for same in ({"model": keys[0]}, {"all_models": keys[0]}, {}):
+            async with Team(conversation=team.conversation_id, **same) as again:  # type: ignore[arg-type]
+                assert (await again.run("Go on.")).text == "one"
+
+    go(main)
+
+
 def test_a_conversation_that_is_open_is_not_opened_twice() -> None:
     async def main() -> None:
         async with Team(model=ScriptedModel([say("One."), say("Two.")])) as team:
