@@ -7,6 +7,7 @@ Each parses its line into typed arguments and makes one call on the session. Tex
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 from dataclasses import dataclass
 from typing import Any
@@ -283,6 +284,7 @@ def load(shell: Any) -> None:
     syntax.install(shell)
     completion.install(shell, magics.session)
     setattr(shell, _ATTRIBUTE, magics)
+    atexit.register(magics.session.put_away)
 
 
 def unload(shell: Any) -> None:
@@ -291,6 +293,7 @@ def unload(shell: Any) -> None:
     if magics is None:
         return
     setattr(shell, _ATTRIBUTE, None)
+    atexit.unregister(magics.session.put_away)
     completion.remove(shell)
     syntax.remove(shell)
     magics.session.close()

@@ -39,6 +39,8 @@ from .shown import Shown, Trouble, transcript
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+AT_EXIT = 3.0
+"""Seconds that a kernel's end waits for files to be at rest; the journal holds everything anyway."""
 BEFORE_INPUT = 3.0
 """Seconds that an open question waits for a click before the cell asks in its own line."""
 
@@ -190,6 +192,13 @@ class Session:
             bridge.close()
         for trouble in unseen:
             print(trouble.text, file=sys.stderr)
+
+    def put_away(self) -> None:
+        """At the kernel's end: put the files of the open team at rest, within a few seconds."""
+        with self._lock:
+            team, bridge = self.team, self._bridge
+        if team is not None and isinstance(bridge, ThreadLoop):
+            concurrent.futures.wait([bridge.submit(team.close())], AT_EXIT)
 
     # -- trouble ------------------------------------------------------------------------
 

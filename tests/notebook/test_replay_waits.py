@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ SCRIPT = """
 from astrion_nb.testing import call, say, until_message
 
 script = {
-    "Team Leader": [call("create_sub_agent", agent_id=1, role_id="researcher", task="Look."), say("Under way."), say("Done.")],
+    "Team Leader": [
+        call("create_sub_agent", agent_id=1, role_id="researcher", task="Look."), say("Under way."), say("Done."),
+    ],
     "Researcher_1": [call("list_active_sub_agents"), until_message(say("Guided."))],
 }
 """
@@ -31,3 +34,14 @@ def test_a_waiting_cell_misses_a_message_that_no_later_cell_can_send(tmp_path: P
     done = execute(silent, {**env, "ASTRION_REPLAY": str(tmp_path / "c.json")})
     assert done.error.startswith("ReplayMiss: c.json")
     assert "human human 2" in done.error
+
+
+def test_a_kernel_that_ends_right_after_a_run_leaves_documents_at_rest(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text('from astrion_nb.testing import say\nscript = {"Team Leader": [say("Done.")]}')
+    home = tmp_path / "home"
+    env = {"ASTRION_HOME": str(home), "ASTRION_MODEL": "scripted/script.py"}
+    assert execute(make(tmp_path / "one.ipynb", ["%load_ext astrion_nb", "%%team\nGo."]), env).error == ""
+    [folder] = (home / "mutiagents" / "conversations").glob("conv_*")
+    stored = json.loads((folder / "messages.json").read_text("utf-8"))
+    assert [message["content"] for message in stored["messages"]] == ["Go.", "Done."]
+    assert (folder / "journal.jsonl").read_bytes() == b""
