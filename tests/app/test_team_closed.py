@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -344,3 +345,46 @@ def test_a_conversation_that_is_open_is_not_opened_twice() -> None:
             assert (await team.run("Go on.")).text == "Two."
 
     go(main)
+
+
+INTERRUPTED = """
+import asyncio, time
+from astrion_nb import Team
+from astrion_nb.testing import ScriptedModel, call
+
+def nap() -> str:
+    "Compute for a long time."
+    print("working", flush=True)
+    time.sleep(600)
+    return "rested"
+
+async def main():
+    model = ScriptedModel({
+        "Team Leader": [call("create_sub_agent", agent_id=1, role_id="ui-operator", task="Nap.") + call("nap")],
+        "UI Operator_1": [call("nap")],
+    }, check_on_close=False)
+    async with Team(model=model, tools=[nap]) as team:
+        await team.run("Go.")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_an_interrupted_script_ends_at_once_and_leaves_its_team_stopped_and_whole() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert [child.stdout.readline() for _ in range(2)] == ["working\n"] * 2
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=10)
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert "never retrieved" not in err
+    assert journal() == ""
+    stored = document("agents", "1", "metadata.json")
+    assert (stored["status"], stored["status_detail"], stored["pending_tool_calls"]) == ("idle", "stopped", [])
+    leader = document("messages.json")["messages"]
+    assert [m["role"] for m in leader] == ["user", "assistant", "tool", "tool"]
+    assert "cancelled while it ran" in leader[-1]["content"]
+    assert document("runtime.json")["run"]["status"] == "stopped"
