@@ -3,7 +3,7 @@
 Everything here is outside the agent's history: whatever happens, one step ``response`` is admitted
 and then the caller acts. Knows no vendor and stores nothing.
 
-Source: decisions 24, 53–58.
+Source: decisions 24, 54–58.
 """
 
 from __future__ import annotations
