@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import ipaddress
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -38,6 +40,18 @@ _CONNECTIONS = 4096
 _KEEP_ALIVE = 30.0
 # The body's end mark follows [DONE] at once or never; waiting for it keeps the connection usable.
 _DRAIN = 0.1
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Keep the garbage collector out of an import that makes a million lasting objects: a tenth of its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +279,10 @@ class _Client:
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, loop: asyncio.AbstractEventLoop, base_url: str, authorization: str, loopback: bool) -> None:
-        import aiohttp
-        import httpx2
-        import openai
+        with _no_collections():
+            import aiohttp
+            import httpx2
+            import openai
 
         self.errors: tuple[type[BaseException], ...] = (
             openai.OpenAIError,

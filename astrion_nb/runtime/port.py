@@ -87,7 +87,7 @@ class Port:
                 abbreviation(role.name, role.id, held),
                 key,
                 mode,
-                role.system_prompt(self._team.ports.member_prompt(key)),
+                self._team.shared(role.system_prompt(self._team.ports.member_prompt(key))),
                 timeout,
                 background,
                 summary(task),

@@ -122,6 +122,7 @@ class TeamRuntime:
         self.agents: dict[int, Agent] = {}
         self._leader_tools = toolbox("leader", leader_tools)
         self._member_tools = toolbox("member", member_tools)
+        self._prompts: dict[str, str] = {}
         self.talking: set[int] = set()
         """Sub-agents that are in the middle of an answer."""
         self._busy = 0
@@ -186,6 +187,10 @@ class TeamRuntime:
         if leader is None:
             leader = self.agents[LEADER_ID] = Agent(self, self.state.leader_state, _NoModel(), self._leader_tools)
         leader.drain_all()
+
+    def shared(self, text: str) -> str:
+        """Return a system prompt as the one object that all agents of a role hold."""
+        return self._prompts.setdefault(text, text)
 
     def post(
         self,

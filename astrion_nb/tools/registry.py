@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, Protocol, get_type_hints, overload
 import orjson
 
 from ..errors import ConfigError, ToolError
+from .plain import plain_schema
 
 Audience = Literal["leader", "member", "both"]
 AgentRef = Annotated[int | str, "astrion:agent"]
@@ -129,6 +130,8 @@ class Tool:
     @property
     def parameters(self) -> dict[str, Any]:
         """The JSON schema of the arguments."""
+        if self._parameters is None:
+            self._parameters = plain_schema(self.function, self.context_parameter)
         if self._parameters is None:
             self._build()
         assert self._parameters is not None

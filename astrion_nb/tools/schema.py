@@ -25,6 +25,7 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema
 
 from ..errors import ToolError
+from .plain import describe
 
 
 class _Untitled(GenerateJsonSchema):
@@ -65,17 +66,6 @@ def _resolve(annotation: Any) -> Any:
     return annotation
 
 
-def _describe(annotation: Any) -> tuple[Any, str | None]:
-    """Split ``Annotated[T, "text"]`` into ``T`` (other metadata kept) and its text."""
-    if get_origin(annotation) is not Annotated:
-        return annotation, None
-    base, *metadata = get_args(annotation)
-    texts = [item for item in metadata if isinstance(item, str) and not item.startswith("astrion:")]
-    rest = [item for item in metadata if not isinstance(item, str) or item.startswith("astrion:")]
-    inner = Annotated[(base, *rest)] if rest else base
-    return inner, texts[0] if texts else None
-
-
 def build(
     name: str, function: Callable[..., Any], context_parameter: str | None
 ) -> tuple[dict[str, Any], type[BaseModel], frozenset[str], frozenset[str]]:
@@ -87,7 +77,7 @@ def build(
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name == context_parameter:
             continue
-        inner, text = _describe(hints[parameter.name])
+        inner, text = describe(hints[parameter.name])
         required = parameter.default is inspect.Parameter.empty
         if not required:
             optional.add(parameter.name)

@@ -122,6 +122,8 @@ class Ours:
         before = tracemalloc.get_traced_memory()[0]
         team = make(self.home, max_active_agents=16)
         await team.run(TASK)
+        # Idle is what is at rest: the documents that a run's end begins to write are written by then.
+        await team._opened.conversation.settle()
         gc.collect()
         held = tracemalloc.get_traced_memory()[0] - before
         seen: set[int] = set()

@@ -403,7 +403,7 @@ def test_an_error_is_json_of_the_agreed_form(message: str) -> None:
     assert data["error"] == message or any("\ud800" <= char <= "\udfff" for char in message)
 
 
-def test_nothing_heavy_is_loaded_for_a_definition_that_nobody_looks_at() -> None:
+def test_nothing_heavy_is_loaded_until_a_call_is_validated() -> None:
     import subprocess
 
     code = """if True:
@@ -411,8 +411,9 @@ def test_nothing_heavy_is_loaded_for_a_definition_that_nobody_looks_at() -> None
         from astrion_nb import tool
         @tool
         def f(a: int) -> int: return a
-        assert "pydantic" not in sys.modules
         f.definition
+        assert "pydantic" not in sys.modules
+        assert f.parse('{"a": "1"}') == {"a": 1}
         assert "pydantic" in sys.modules
     """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30, cwd=Path(registry.__file__).parents[2])

@@ -11,7 +11,9 @@ import pytest
 
 from astrion_nb.tools.leader import LEADER_TOOLS
 from astrion_nb.tools.member import MEMBER_TOOLS
+from astrion_nb.tools.plain import plain_schema
 from astrion_nb.tools.registry import Tool, toolbox
+from astrion_nb.tools.schema import build
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tools"
 SPEC: dict[str, Any] = json.loads((GOLDEN / "spec.json").read_bytes())
@@ -64,3 +66,10 @@ def test_a_definition_is_made_once_so_that_requests_share_their_prefix() -> None
     box = toolbox("leader", LEADER_TOOLS)
     assert text(list(box.definitions)) == text([tool.definition for tool in LEADER_TOOLS])
     assert box.definitions is box.definitions
+
+
+@pytest.mark.parametrize("made", [*LEADER_TOOLS, *MEMBER_TOOLS], ids=lambda made: f"{made.audience}-{made.name}")
+def test_a_plain_signature_has_the_schema_that_pydantic_gives_it(made: Tool) -> None:
+    plain = plain_schema(made.function, made.context_parameter)
+    assert plain is not None
+    assert json.dumps(plain) == json.dumps(build(made.name, made.function, made.context_parameter)[0])
