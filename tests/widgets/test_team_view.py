@@ -496,7 +496,7 @@ def test_every_class_name_that_the_page_uses_is_in_the_style_sheet_or_only_marks
         "anb-turn",
         "anb-breathe",
         "anb-banner",
-        "anb-loading",
+        "anb-progress",
         "anb-warning",
         "anb-error",
         "anb-center",

@@ -69,7 +69,7 @@ export class Head {
   updateNotices(standing) {
     const { doc, words, store } = this;
     const lines = store.team.banner ? [["banner", store.team.banner]] : [];
-    if (store.team.loading) lines.push(["loading", store.team.loading]);
+    if (store.team.loading) lines.push(["progress", store.team.loading]);
     lines.push(...store.warnings.map((text) => ["warning", text]));
     if (store.team.error) lines.push(["error", store.team.error]);
     for (const how of [standing, store.forms.get("stop-one")]) {
@@ -82,7 +82,7 @@ export class Head {
     this.notices.replaceChildren(
       ...lines.map(([kind, text]) => {
         const line = make(doc, "div", `anb-notice anb-${kind}`);
-        line.append(mark(doc, { banner: "idle", loading: "running" }[kind] ?? "failed"), make(doc, "span", "anb-strong", words[kind]), make(doc, "span", "anb-text", text));
+        line.append(mark(doc, { banner: "idle", progress: "running" }[kind] ?? "failed"), make(doc, "span", "anb-strong", words[kind]), make(doc, "span", "anb-text", text));
         return line;
       }),
     );
