@@ -14,7 +14,7 @@ import asyncio
 import heapq
 import itertools
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ..errors import BudgetExceeded, ConfigError, ModelBusy, ModelError
 from ..messages import Usage
@@ -44,6 +44,12 @@ class Limits:
         Cost of the whole conversation, in the currency of the prices in ``models.toml``.
     max_agents : int or None
         Sub-agents of a conversation that are not terminated.
+    max_team_turns : int or None
+        Model requests of all agents together in one run.
+    max_agent_tokens : int or None
+        Tokens of one agent in the whole conversation.
+    max_agent_cost : float or None
+        Cost of one agent in the whole conversation.
     """
 
     max_active_agents: int | None = 16
@@ -51,24 +57,43 @@ class Limits:
     max_tokens: int | None = None
     max_cost: float | None = None
     max_agents: int | None = None
+    max_team_turns: int | None = None
+    max_agent_tokens: int | None = None
+    max_agent_cost: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_active_agents", "max_turns", "max_tokens", "max_cost", "max_agents"):
+        for name in (item.name for item in fields(self)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
                 raise ConfigError(f"limits: {name} is {value!r}; use a number above 0, or None for no limit")
 
-    def check_turns(self, turns: int) -> None:
+    def check_turns(self, turns: int, team_turns: int = 0) -> None:
         """Raise :class:`BudgetExceeded` when an agent may make no further request in this run."""
         if self.max_turns is not None and turns >= self.max_turns:
             raise BudgetExceeded(f"max_turns: {self.max_turns} model requests of one agent in this run are used up")
+        if self.max_team_turns is not None and team_turns >= self.max_team_turns:
+            raise BudgetExceeded(f"max_team_turns: {self.max_team_turns} model requests in this run are used up")
+
+    @property
+    def bounds_spending(self) -> bool:
+        """Whether tokens or cost are bounded at all."""
+        bounds = (self.max_tokens, self.max_cost, self.max_agent_tokens, self.max_agent_cost)
+        return any(bound is not None for bound in bounds)
 
     def check_team(self, usage: Usage, cost: float | None) -> None:
         """Raise :class:`BudgetExceeded` when the team may make no further request."""
-        if self.max_tokens is not None and usage.total >= self.max_tokens:
-            raise BudgetExceeded(f"max_tokens: {usage.total} of {self.max_tokens} tokens are used up")
-        if self.max_cost is not None and cost is not None and cost >= self.max_cost:
-            raise BudgetExceeded(f"max_cost: {cost:.4f} of {self.max_cost:.4f} is used up")
+        _check_spent("max", self.max_tokens, self.max_cost, usage, cost)
+
+    def check_agent(self, usage: Usage, cost: float | None) -> None:
+        """Raise :class:`BudgetExceeded` when an agent may make no further request."""
+        _check_spent("max_agent", self.max_agent_tokens, self.max_agent_cost, usage, cost)
+
+
+def _check_spent(name: str, tokens: int | None, most: float | None, usage: Usage, cost: float | None) -> None:
+    if tokens is not None and usage.total >= tokens:
+        raise BudgetExceeded(f"{name}_tokens: {usage.total} of {tokens} tokens are used up")
+    if most is not None and cost is not None and cost >= most:
+        raise BudgetExceeded(f"{name}_cost: {cost:.4f} of {most:.4f} is used up")
 
 
 class Slots:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from ..events import (
 from ..ids import HUMAN_ID, LEADER_ABBREVIATION, LEADER_ID, well_formed
 from ..llm.model import Model
 from ..messages import Usage
-from ..state import Question, TeamState
+from ..state import AgentState, Question, TeamState
 from ..tools.registry import RoleLike, Tool, toolbox
 from .agent import Agent
 from .bus import Bus, Journal
@@ -345,20 +345,18 @@ class TeamRuntime:
 
     def check_budget(self, agent: Agent) -> None:
         """Raise :class:`BudgetExceeded` when the agent may make no further request."""
-        self.limits.check_turns(agent.requests_in_run)
-        if self.limits.max_tokens is not None or self.limits.max_cost is not None:
-            self.limits.check_team(self.state.usage(), self.cost())
+        limits = self.limits
+        everybody = 0 if limits.max_team_turns is None else sum(one.requests_in_run for one in self.agents.values())
+        limits.check_turns(agent.requests_in_run, everybody)
+        if limits.bounds_spending:
+            limits.check_team(self.state.usage(), self.cost())
+            limits.check_agent(agent.state.tokens, self.cost([agent.state]))
 
-    def cost(self) -> float | None:
-        """Return what the conversation has cost, or ``None`` where a price is missing."""
-        total = 0.0
-        for agent in self.state.agents.values():
-            for key, usage in agent.usage.items():
-                part = self.ports.cost(key, usage)
-                if part is None:
-                    return None
-                total += part
-        return total
+    def cost(self, agents: Iterable[AgentState] | None = None) -> float | None:
+        """Return what some agents (or all) have cost, or ``None`` where a price is missing."""
+        counted = [item for one in agents or self.state.agents.values() for item in one.usage.items()]
+        parts = [self.ports.cost(key, usage) for key, usage in counted]
+        return None if None in parts else sum(part for part in parts if part is not None)
 
     def end_run(self) -> None:
         """Everybody rests: the run is over."""

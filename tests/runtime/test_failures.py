@@ -420,6 +420,9 @@ def test_two_models_are_priced_separately_and_an_unknown_price_is_no_price() -> 
         (Limits(max_turns=2), "max_turns: 2 model requests of one agent in this run are used up"),
         (Limits(max_tokens=30), "max_tokens: 30 of 30 tokens are used up"),
         (Limits(max_cost=3.0), "max_cost: 3.0000 of 3.0000 is used up"),
+        (Limits(max_team_turns=2), "max_team_turns: 2 model requests in this run are used up"),
+        (Limits(max_agent_tokens=30), "max_agent_tokens: 30 of 30 tokens are used up"),
+        (Limits(max_agent_cost=3.0), "max_agent_cost: 3.0000 of 3.0000 is used up"),
     ],
 )
 def test_a_used_up_budget_stops_the_leader_before_its_next_request(limits: Limits, said: str) -> None:
@@ -430,6 +433,20 @@ def test_a_used_up_budget_stops_the_leader_before_its_next_request(limits: Limit
         assert len(model.asked) == 2
         assert [(e.status, e.error) for e in team.kinds(RunEnded)] == [("stopped", said)]
         assert (state.leader_state.detail, state.leader_state.error) == ("stopped", said)
+
+    go(main)
+
+
+def test_an_agents_own_budget_stops_it_alone_and_the_leader_is_told() -> None:
+    async def main() -> None:
+        steps = [say("part", usage=(20, 20)) + call("list_active_sub_agents")] * 2
+        leader = [ONE, say(".", usage=(1, 1)), say("seen", usage=(1, 1))]
+        team, _ = playing({LEADER: leader, UI: [*steps, say("never")]}, limits=Limits(max_agent_tokens=80))
+        state = await team.run("Go")
+        content, status = failure_report(team)
+        assert status == "stopped"
+        assert "max_agent_tokens: 80 of 80" in content
+        assert (state.run_status, state.run_text) == ("completed", "seen")
 
     go(main)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from typing import Any
 
@@ -217,7 +218,7 @@ def test_waits_grow_with_the_tries_and_end() -> None:
 # -- budgets --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["max_active_agents", "max_turns", "max_tokens", "max_cost", "max_agents"])
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Limits)])
 @pytest.mark.parametrize("value", [0, -1, True, "3", [], float("nan")])
 def test_a_limit_that_is_none_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"limits: {name} is"):
