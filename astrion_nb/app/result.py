@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from ..events import MessageAppended
 from ..ids import HUMAN_ID
 from ..messages import Usage
+from ..runtime.waits import NEEDS_PERSON
 from ..state import AgentState, TeamState
-
-NO_PERSON = "this question needs a person, and no person can act here"
-"""How the runtime refuses a question to a person who is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ def refused_question(state: TeamState, event: MessageAppended) -> str:
     event : MessageAppended
     """
     message = event.message
-    if message.role != "tool" or NO_PERSON not in (message.content or ""):
+    if message.role != "tool" or NEEDS_PERSON not in (message.content or ""):
         return ""
     for earlier in reversed(state.agents[event.agent_id].messages):
         for call in earlier.tool_calls:

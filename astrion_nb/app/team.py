@@ -29,6 +29,7 @@ from ..home import Home
 from ..ids import HUMAN_ID, LEADER_ID
 from ..runtime.limits import Limits
 from ..runtime.team import TeamRuntime
+from ..runtime.waits import NO_PERSON
 from ..state import summary
 from ..tools.registry import Tool, tool
 from .config import Config
@@ -231,7 +232,7 @@ class Team(Observed):
                 self._opened.session.save()
                 self._opened.conversation.settle_soon(resting=True)
             self._settle_soon()
-        elif isinstance(event, QuestionClosed) and "no person can act" in event.reason:
+        elif isinstance(event, QuestionClosed) and NO_PERSON in event.reason:
             self._unanswered.append(f"{event.question_id}: {self.state.questions[event.question_id].content}")
         elif isinstance(event, MessageAppended) and (refused := refused_question(self.state, event)):
             self._unanswered.append(refused)

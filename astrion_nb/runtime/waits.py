@@ -32,6 +32,10 @@ from ..state import Question, TeamState
 from .bus import Bus
 from .names import title_of
 
+NO_PERSON = "no person can act here"
+"""How the reason or error of a question begins or goes on that needed a person where there was none."""
+NEEDS_PERSON = f"this question needs a person, and {NO_PERSON}"
+"""How such a question is refused at once, before it is one."""
 KEPT_ANSWERS = 64
 """Answers that may wait for their question, in one conversation."""
 
@@ -186,7 +190,7 @@ class Waits:
         """
         self.check_target(asker, target)
         if target == HUMAN_ID and not self._human_can_act():
-            raise NobodyToAnswer("this question needs a person, and no person can act here; decide yourself or report")
+            raise NobodyToAnswer(f"{NEEDS_PERSON}; decide yourself or report")
         state = self._state
         abbreviation = LEADER_ABBREVIATION if asker <= LEADER_ID else state.agents[asker].abbreviation
         question_id = self.question_id(supplied, abbreviation)
@@ -312,7 +316,7 @@ class Waits:
         Where no person can act, or the person waits for the asker, it is closed instead.
         """
         if not self._human_can_act():
-            self.close(question, "no person can act here, so nobody can answer; decide yourself or report")
+            self.close(question, f"{NO_PERSON}, so nobody can answer; decide yourself or report")
             return
         way = self.path(HUMAN_ID, question.asker)
         if way is not None:
