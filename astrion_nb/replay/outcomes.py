@@ -52,7 +52,7 @@ def _rewired(tool: Any, call: Callable[[dict[str, Any], Any], Any]) -> Any:
     call : callable
         ``await call(arguments, context)``.
     """
-    _ = tool.parameters  # the schema is that of the function; build it while it is still known
+    tool.prepare()
     name = tool.context_parameter
     slot = name or "astrion_context"
 

@@ -145,6 +145,11 @@ class Tool:
             "function": {"name": self.name, "description": self.description, "parameters": self.parameters},
         }
 
+    def prepare(self) -> None:
+        """Build schema and checks now, while the function that they come from is at hand."""
+        if self._validator is None:
+            self._build()
+
     def _build(self) -> None:
         from .schema import build
 
@@ -160,8 +165,7 @@ class Tool:
         ToolError
             Names the field and says what it must be.
         """
-        if self._validator is None:
-            self._build()
+        self.prepare()
         data = _decode(arguments)
         for alias, name in _ALIASES.items():
             if alias in data and alias not in self._names and name in self._names and name not in data:
