@@ -11,14 +11,9 @@ from support.notebooks import execute, make
 from astrion_nb.app import cassettes
 
 SCRIPT = """
-from astrion_nb.testing import call, say, until_message
+from astrion_nb.testing import say, until_message
 
-script = {
-    "Team Leader": [
-        call("create_sub_agent", agent_id=1, role_id="researcher", task="Look."), say("Under way."), say("Done."),
-    ],
-    "Researcher_1": [call("list_active_sub_agents"), until_message(say("Guided."))],
-}
+script = {"Team Leader": [until_message(say("Under way.")), say("Guided.")]}
 """
 
 
@@ -26,7 +21,7 @@ script = {
 def test_a_waiting_cell_misses_a_message_that_no_later_cell_can_send(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     env = {"ASTRION_HOME": str(tmp_path / "home"), "ASTRION_LANGUAGE": "en"}
-    sent = ["%load_ext astrion_nb", "%%team --no-wait\nLook.", "%send Researcher_1 Now.", "%astrion wait"]
+    sent = ["%load_ext astrion_nb", "%%team --no-wait\nLook.", "%send leader Now.", "%astrion wait"]
     recorded = make(tmp_path / "recorded.ipynb", sent)
     execute(recorded, {**env, "ASTRION_MODEL": "scripted/script.py", "ASTRION_RECORD": str(tmp_path / "c.json")})
     stalled = f"import astrion_nb.app.cassettes as c; c.STALL = {cassettes.STALL / 60}"
