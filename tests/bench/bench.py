@@ -136,7 +136,7 @@ class Bench:
         return record
 
     def once(self, key: object, measure: Callable[[], T]) -> T:
-        """Return what ``measure`` gives, measured once in this session for ``key``; a failure is kept as well."""
+        """Return what ``measure`` gives, measured once per process for ``key``; a failure is kept as well."""
         if key not in self._memo:
             try:
                 self._memo[key] = measure()
