@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
+
+from support.processes import children
 
 from astrion_nb.envelope import parse
 from astrion_nb.state import TeamState
@@ -11,9 +12,7 @@ from astrion_nb.state import TeamState
 
 def servers_of(pid: int) -> list[int]:
     """Return the process groups of the servers that a process has started."""
-    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in table.splitlines()]
-    return [int(own) for own, parent, command in rows if int(parent) == pid and "local_child.py" in command]
+    return children(pid, "local_child.py")
 
 
 def check_conversation(state: TeamState, roles: set[str]) -> None:

@@ -1,29 +1,35 @@
-"""Look at real processes: which of a group live, and whether they end in time."""
+"""Look at real processes: whose children live, and whether a group of them ends in time."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import time
-from pathlib import Path
+
+import psutil
+
+
+def children(pid: int, program: str) -> list[int]:
+    """Return the process ids of the children of a process whose command line names a program."""
+    found = []
+    for process in psutil.Process(pid).children():
+        try:
+            if any(program in word for word in process.cmdline()):
+                found.append(process.pid)
+        except psutil.NoSuchProcess:  # it ended while it was looked at
+            continue
+    return found
 
 
 def living(group: int) -> list[int]:
     """Return the process ids of a process group that are not mere zombies."""
-    if sys.platform == "linux":
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    state, _, pgrp = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-                except (OSError, ValueError):
-                    continue
-                if int(pgrp) == group and state not in "ZX":
-                    found.append(int(entry.name))
-        return found
-    table = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True).stdout
-    rows = (line.split() for line in table.splitlines())
-    return [int(pid) for pid, pgid, stat in rows if int(pgid) == group and not stat.startswith("Z")]
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+                found.append(process.pid)
+        except (OSError, psutil.NoSuchProcess):
+            continue
+    return found
 
 
 def seconds_until_gone(group: int, limit: float) -> float:
