@@ -17,7 +17,7 @@ from traitlets import Bool, Enum, Unicode
 
 from ..app.team import Team
 from ..errors import ConfigError
-from . import completion, syntax
+from . import completion, logs, syntax
 from .args import Help, flag, parse, target
 from .commands import run_command
 from .frontend import allows_input, has_kernel
@@ -110,6 +110,7 @@ class AstrionMagics(Magics):
         names = ("model", "all_models", "language", "wait", "record", "replay")
         self._profile = {name: _setting(getattr(self, name)) for name in names}
         self._said: dict[str, Any] = {}
+        self.kernel_log: logs.KernelLog | None = None
         self.session = Session(shell, lambda: (dict(self._said), dict(self._profile)))
         self.session.variable = self.variable
         self.session.set_loop(self.loop)
@@ -284,6 +285,7 @@ def load(shell: Any) -> None:
     syntax.install(shell)
     completion.install(shell, magics.session)
     setattr(shell, _ATTRIBUTE, magics)
+    magics.kernel_log = logs.attach(shell)
     atexit.register(magics.session.put_away)
 
 
@@ -297,6 +299,7 @@ def unload(shell: Any) -> None:
     completion.remove(shell)
     syntax.remove(shell)
     magics.session.close()
+    logs.detach(magics.kernel_log)
     for kind, names in (("line", ("ask", "send", "answer", "astrion")), ("cell", ("team", "ask", "send", "answer"))):
         for name in names:
             shell.magics_manager.magics[kind].pop(name, None)

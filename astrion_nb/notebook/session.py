@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import logging
 import sys
 import threading
 import time
@@ -37,7 +36,6 @@ from .output import show_static
 from .remote import RemoteTeam
 from .shown import Shown, Trouble, transcript
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 AT_EXIT = 3.0
 """Seconds that a kernel's end waits for files to be at rest; the journal holds everything anyway."""
@@ -284,8 +282,16 @@ class Session:
         if not shown.silent:
             shown.close_view()
 
-    def wait(self, shown: Shown, *, timeout: float | None = None, show: bool = True) -> TeamResult:
+    def wait(self, shown: Shown, *, timeout: float | None = None, again: bool = False) -> TeamResult:
         """Wait in a cell for a run, then show its transcript in place of the view.
+
+        Parameters
+        ----------
+        shown : Shown
+        timeout : float or None
+            Seconds.
+        again : bool
+            Another cell has begun the run: the transcript is shown here only if it is not in that one.
 
         Raises
         ------
@@ -314,7 +320,7 @@ class Session:
         finally:
             self._waiting -= 1
         shown.trouble.text = ""  # who waits is told by the error itself
-        if show:
+        if not again or (shown.silent and not shown.told):
             shown.told = True
             shown.close_view()
             show_static(self.look(shown.bundle))
@@ -390,7 +396,7 @@ class Session:
         shown = self.shown
         if shown is None or shown.team is not team:
             shown = Shown(team, {}, silent=False)
-        self.wait(shown, timeout=timeout, show=shown.silent and not shown.told)
+        self.wait(shown, timeout=timeout, again=True)
 
     def resume(self, conversation_id: str) -> str:
         """Open a stored conversation; returns what was found, in words."""
@@ -439,7 +445,8 @@ class Session:
                 print(f"no live view: {error}; pip install ipywidgets anywidget", file=sys.stderr)
             self._told_viewless = True
         except Exception as error:  # a view never ends a run
-            log.warning("no live view: %r", error)
+            shown.close_view()
+            print(f"no live view: {error!r}", file=sys.stderr)
 
 
 _AT_WORK = ("running", "waiting")

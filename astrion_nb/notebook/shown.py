@@ -9,6 +9,7 @@ team's loop; knows no bridge and decides nothing about waiting.
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from ..app.team import Team
 from ..ids import LEADER_ID
 from ..render.transcript import bundle
 from .output import Output, view_bundle
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -62,20 +65,35 @@ class Shown:
         """Take the live view away, where there is one."""
         view, self.view = self.view, None
         if view is not None:
-            if self._view_output is not None:
-                self._view_output.change({})
+            try:
+                if self._view_output is not None:
+                    self._view_output.change({})
+            except Exception as error:  # a front end that is gone keeps no run from ending
+                log.warning("the live view's place cannot be emptied: %r", error)
             view.close()
 
     def keep_place(self) -> None:
         """Display an empty output, for the transcript to come."""
-        self._place = Output()
-        self._place.show({})
+        try:
+            place = Output()
+            place.show({})
+            self._place = place
+        except Exception as error:
+            self._cannot_show(error)
 
     def fill_place(self) -> None:
         """Put the transcript into the place that was kept. On the team's loop."""
         if self._place is not None and not self.told:
-            self.told = True
-            self._place.change(self.bundle())
+            try:
+                self._place.change(self.bundle())
+                self.told = True
+            except Exception as error:
+                self._cannot_show(error)
+
+    def _cannot_show(self, error: Exception) -> None:
+        """Leave the transcript to ``%astrion wait``: the cell's place cannot be reached."""
+        self._place, self.silent = None, True
+        log.warning("the transcript cannot be shown in its cell: %r", error)
 
     def bundle(self) -> dict[str, str]:
         """Return the run's transcript. On the team's loop."""

@@ -30,6 +30,8 @@ KERNELS = {
     INSTALLED: (),
     "lowest": ("ipykernel==6.31.0",),  # and every dependency as low as pyproject.toml allows
     "6.31": ("ipykernel==6.31.0",),
+    "7.0": ("ipykernel==7.0.1",),  # a display or comm from a thread raises there
+    "7.3": ("ipykernel==7.3.0",),  # the last one whose comms wait for the cell, subshells apart
 }
 """Name → what its environment holds beside the package; ``installed`` is the environment of the tests."""
 

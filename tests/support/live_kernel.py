@@ -137,6 +137,13 @@ class Kernel:
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
+        info = self.client.kernel_info(reply=True, timeout=BOUND)["content"]
+        self.features: list[str] = info.get("supported_features", [])
+
+    @property
+    def subshells(self) -> bool:
+        """Whether it has subshells, on which clicks arrive beside a cell at work."""
+        return "kernel subshells" in self.features
 
     @property
     def unfinished(self) -> list[Cell]:
