@@ -1,17 +1,58 @@
 """The plain values that a conversation is made of: messages, tool calls, usage.
 
 Pure values: equal content is equal. The JSON form is the data model's (§5, §7); keys that this
-package does not know survive a round trip in ``extra``. Knows no envelope, no state, no file.
+package does not know survive a round trip in ``extra``. What a text and a set of call ids must be
+before they stand in one is said here too. Knows no envelope, no state, no file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
 _KNOWN_OF_CALL = frozenset({"id", "type", "function"})
+
+
+def replace_surrogates(text: str) -> str:
+    """Join surrogate pairs and replace lone surrogates by U+FFFD: what is left, UTF-8 can hold (decision 54)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def unique_call_ids(wanted: Sequence[str], *, prefix: str = "call_", taken: Collection[str] = ()) -> list[str]:
+    """Return one id per call: the wanted one where it is free, else a minted one.
+
+    Parameters
+    ----------
+    wanted : sequence of str
+        The calls' ids, in order; empty where there is none.
+    prefix : str
+        Minted ids are the prefix and the call's place in the response, counted from 1.
+    taken : collection of str
+        Ids that may not be given again.
+    """
+    used = set(taken)
+    kept: list[str] = []
+    for identifier in wanted:
+        free = bool(identifier) and identifier not in used
+        kept.append(identifier if free else "")
+        if free:
+            used.add(identifier)
+    for place, identifier in enumerate(kept):
+        if identifier:
+            continue
+        minted, again = f"{prefix}{place + 1}", 1
+        while minted in used:
+            again += 1
+            minted = f"{prefix}{place + 1}_{again}"
+        used.add(minted)
+        kept[place] = minted
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ from typing import Any
 
 from ..errors import ConfigError, NoModelError
 from ..home import Home, Language, language, parse_language
+from ..llm.weights import LOCAL
 from ..messages import Usage
-from .models import KEY_VARIABLE, LOCAL, OPENAI, ModelConfig, Price, Secret, build_model, local_config, local_names
+from .models import KEY_VARIABLE, OPENAI, ModelConfig, Price, Secret, build_model, local_config, local_names
 from .models_file import ModelsFile, read_models_file
 
 __all__ = ["Choice", "Config", "ModelConfig", "Price", "Secret", "build_model"]

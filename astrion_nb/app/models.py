@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..errors import ConfigError
+from ..llm.weights import LOCAL
 from ..messages import Usage
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ Reasoning = Literal["echo", "strip"]
 RoleIds = Callable[[], Sequence[str]]
 Told = Callable[[str, float], None]
 
-LOCAL = "local/"
 SCRIPTED = "scripted/"
 OPENAI = "openai"
 KEY_VARIABLE = "OPENAI_API_KEY"

@@ -31,7 +31,8 @@ from typing import Any, NoReturn, cast
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError
-from .models import KEY_VARIABLE, LOCAL, OPENAI, PROVIDERS, ModelConfig, Price, Reasoning, Secret, local_config
+from ..llm.weights import LOCAL
+from .models import KEY_VARIABLE, OPENAI, PROVIDERS, ModelConfig, Price, Reasoning, Secret, local_config
 
 # The shapes that providers give their keys. Text of such a shape does not belong in a file.
 KEY_LIKE = re.compile(

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TeamError
 from ..ids import LEADER_ID
-from ..llm.model import ModelRequest, ThinkingMode
-from ..messages import Message
 from ..runtime.names import find
+from ..runtime.request import request_of
 
 if TYPE_CHECKING:
     from .opening import Opened
@@ -48,15 +47,12 @@ def request(opened: Opened, agent: int | str, turn: int | None) -> dict[str, Any
     number = len(places) if turn is None else turn
     if not 1 <= number <= len(places):
         raise TeamError(f"{state.display_name} has {len(places)} turns; there is no turn {number}")
-    history = state.messages[: places[number - 1]]
-    messages = [Message("system", state.system), *history] if state.agent_id == LEADER_ID else history
     running = opened.runtime.agent(state.agent_id)
-    mode: ThinkingMode = "fast" if state.thinking_mode == "fast" else "thinking"
-    asked = ModelRequest(state.display_name, number, messages, running.tools.definitions, mode)
+    asked = request_of(state, number, running.tools.definitions, before=places[number - 1])
     body = getattr(running.model, "body", None)
     if callable(body):
         made: dict[str, Any] = body(asked)
         return made
     from ..llm.wire import wire_messages
 
-    return {"messages": list(wire_messages(messages, reasoning="strip")), "tools": list(asked.tools)}
+    return {"messages": list(wire_messages(asked.messages, reasoning="strip")), "tools": list(asked.tools)}

@@ -8,64 +8,19 @@ what arguments mean, or whether a request is tried again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from ..errors import ContentFiltered, ModelBroken, ModelError
-from ..messages import Message, ToolCall, Usage
+from ..messages import ToolCall, Usage, replace_surrogates, unique_call_ids
 from .model import Finish, Finished, ReasoningDelta, StreamEvent, TextDelta
 
 _REPLACEMENT = "\ufffd"
 _NOTHING: tuple[StreamEvent, ...] = ()
 _CLOSING = frozenset('}]"')
 _LENGTH = frozenset({"length", "max_tokens", "model_length"})
-
-
-def replace_surrogates(text: str) -> str:
-    """Join surrogate pairs and replace lone surrogates by U+FFFD (decision 54)."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
-def call_ids(messages: Iterable[Message]) -> set[str]:
-    """Return the ids of all tool calls in a conversation."""
-    return {call.id for message in messages if message.tool_calls for call in message.tool_calls}
-
-
-def unique_call_ids(wanted: Sequence[str], *, prefix: str = "call_", taken: Collection[str] = ()) -> list[str]:
-    """Return one id per call: the wanted one where it is free, else a minted one.
-
-    Parameters
-    ----------
-    wanted : sequence of str
-        What the endpoint sent, in order; empty where it sent nothing.
-    prefix : str
-        Minted ids are the prefix and the call's place in the response, counted from 1.
-    taken : collection of str
-        Ids that the conversation holds already.
-    """
-    used = set(taken)
-    kept: list[str] = []
-    for identifier in wanted:
-        free = bool(identifier) and identifier not in used
-        kept.append(identifier if free else "")
-        if free:
-            used.add(identifier)
-    for place, identifier in enumerate(kept):
-        if identifier:
-            continue
-        minted, again = f"{prefix}{place + 1}", 1
-        while minted in used:
-            again += 1
-            minted = f"{prefix}{place + 1}_{again}"
-        used.add(minted)
-        kept[place] = minted
-    return kept
 
 
 class _OpenCall:
@@ -99,10 +54,8 @@ class Assembler:
     Parameters
     ----------
     call_id_prefix : str
-        Prefix of the ids minted for calls that come without a usable one. Ids must be unique in a
-        conversation, so an adapter puts the turn's number into it.
-    taken : callable, optional
-        Returns the call ids of the conversation so far; asked once, and only when there are calls.
+        Prefix of the ids minted for calls that come without a usable one; an adapter puts the turn's
+        number into it, so that they are rarely used already.
     """
 
     __slots__ = (
@@ -115,14 +68,12 @@ class Assembler:
         "_prefix",
         "_reason",
         "_reasoning",
-        "_taken",
         "_text",
         "_usage",
     )
 
-    def __init__(self, *, call_id_prefix: str = "call_", taken: Callable[[], Collection[str]] | None = None) -> None:
+    def __init__(self, *, call_id_prefix: str = "call_") -> None:
         self._prefix = call_id_prefix
-        self._taken = taken
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[_OpenCall] = []
@@ -347,8 +298,7 @@ class Assembler:
     def _tool_calls(self, calls: Sequence[_OpenCall]) -> tuple[ToolCall, ...]:
         if not calls:
             return ()
-        taken = self._taken() if self._taken is not None else ()
-        ids = unique_call_ids([call.id for call in calls], prefix=self._prefix, taken=taken)
+        ids = unique_call_ids([call.id for call in calls], prefix=self._prefix)
         return tuple(
             ToolCall(
                 identifier,

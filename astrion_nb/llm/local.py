@@ -20,7 +20,7 @@ from ..errors import ConfigError, ModelUnreachable
 from . import local_server
 from .local_server import LocalServer, Progress, Running, require_extra
 from .model import ModelRequest, StreamEvent
-from .weights import PREFIX, Weights, cache_dir, find, lookup, pins
+from .weights import LOCAL, Weights, cache_dir, find, lookup, pins
 
 if TYPE_CHECKING:
     from .structured import StructuredModel
@@ -124,7 +124,7 @@ class LocalModel:
         if not self.path.is_file():
             raise _missing(self.name, self.path, self._pin)
         self.context = context or (self._pin.context if self._pin else _CONTEXT)
-        self.endpoint = f"{PREFIX}{self.name}"
+        self.endpoint = f"{LOCAL}{self.name}"
         if self._pin is None:
             self.endpoint += f"#{hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:8]}"
         self.offers = _OFFERS.get(self.name)
@@ -262,7 +262,7 @@ class LocalModel:
 
 def _resolve(source: str | Path) -> tuple[str, Path, Weights | None]:
     """Return name, file and pin of what a key, name or path means."""
-    text = str(source).removeprefix(PREFIX)
+    text = str(source).removeprefix(LOCAL)
     if isinstance(source, Path) or text.lower().endswith(".gguf"):
         path = Path(text).expanduser()
         return path.stem, path, None

@@ -67,7 +67,8 @@ class Finished:
     text : str
         The whole text (may be empty).
     tool_calls : tuple of ToolCall
-        Complete calls, in order; every id is non-empty and unique within the response.
+        Complete calls, in order; every id is non-empty and unique within the response. That it is unique
+        in the conversation too is the runtime's to see to.
     finish : {"stop", "tool_calls", "length", "content_filter"}
         Why it ended. ``length`` also stands for a stream cut off after text was shown.
     usage : Usage or None

@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import orjson
 
 from ..errors import ConfigError, ModelError, ModelUnreachable
-from .assemble import Assembler, call_ids, with_partial
+from .assemble import Assembler, with_partial
 from .faults import from_status, in_stream, scrub
 from .model import ModelRequest, StreamEvent, ThinkingMode
 from .sse import EventDecoder
@@ -167,9 +167,7 @@ class OpenAIModel:
         ConfigError
             ``ASTRION_OFFLINE`` is set and the endpoint is not on this machine.
         """
-        messages = request.messages
-        assembler = Assembler(call_id_prefix=f"call_{request.turn}_", taken=lambda: call_ids(messages))
-        return self.stream_body(self.body(request), assembler)
+        return self.stream_body(self.body(request), Assembler(call_id_prefix=f"call_{request.turn}_"))
 
     async def stream_body(self, body: Mapping[str, Any], assembler: Assembler) -> AsyncGenerator[StreamEvent, None]:
         """Send a ready body and yield what an assembler makes of the response.

@@ -26,7 +26,7 @@ from fnmatch import fnmatchcase
 
 from ..errors import ContentFiltered, ModelError, ScriptError
 from ..messages import ToolCall, Usage
-from .assemble import call_ids, unique_call_ids, with_partial
+from .assemble import with_partial
 from .model import Finish, Finished, ModelRequest, ReasoningDelta, StreamEvent, TextDelta
 
 # One or two ideographs, or a word with the space behind it: about what a token is.
@@ -261,14 +261,11 @@ class ScriptedModel:
         yield self._finished(request, step, len(pieces))
 
     def _finished(self, request: ModelRequest, step: Step, pieces: int) -> Finished:
-        identifiers: list[str] = []
-        if step.calls:
-            slug = re.sub(r"[^a-z0-9]+", "_", request.actor.lower()).strip("_") or "agent"
-            prefix = f"call_{slug}_{request.turn}_"
-            identifiers = unique_call_ids([""] * len(step.calls), prefix=prefix, taken=call_ids(request.messages))
+        slug = re.sub(r"[^a-z0-9]+", "_", request.actor.lower()).strip("_") or "agent"
+        prefix = f"call_{slug}_{request.turn}_"
         return Finished(
             step.text,
-            tuple(ToolCall(i, name, text) for i, (name, text) in zip(identifiers, step.calls, strict=True)),
+            tuple(ToolCall(f"{prefix}{place}", *called) for place, called in enumerate(step.calls, 1)),
             step.finish or ("tool_calls" if step.calls else "stop"),
             step.usage or Usage(10 * len(request.messages), pieces + 10 * len(step.calls)),
             step.reasoning,

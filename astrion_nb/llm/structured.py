@@ -15,8 +15,8 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from ..errors import ModelBroken, ModelError
-from ..messages import Message, ToolCall
-from .assemble import Assembler, call_ids, replace_surrogates, unique_call_ids, with_partial
+from ..messages import Message, ToolCall, replace_surrogates
+from .assemble import Assembler, with_partial
 from .model import Finish, Finished, ModelRequest, ReasoningDelta, StreamEvent, TextDelta, ThinkingMode
 from .wire import object_text
 
@@ -255,10 +255,9 @@ class StructuredModel:
         name, arguments = reply.get("name"), reply.get("arguments")
         known = {tool["function"]["name"] for tool in request.tools}
         if not whole.truncated and isinstance(name, str) and isinstance(arguments, dict) and name in known:
-            prefix = f"call_{request.turn}_"
-            identifier = unique_call_ids([""], prefix=prefix, taken=call_ids(request.messages))[0]
             raw = json.dumps(arguments, ensure_ascii=False)
-            return finished("", (ToolCall(identifier, name, replace_surrogates(raw)),), "tool_calls")
+            made = ToolCall(f"call_{request.turn}_1", name, replace_surrogates(raw))
+            return finished("", (made,), "tool_calls")
         if whole.truncated or whole.finish == "length":
             message = f"the answer of model {self.key!r} was cut off inside a call; a larger max_tokens may help"
         else:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import ConfigError
 
-PREFIX = "local/"
+LOCAL = "local/"
 TEMP_PREFIX = ".fetch-"
 """Names of unfinished files and directories in the cache begin so."""
 
@@ -81,7 +81,7 @@ class Weights:
     @property
     def key(self) -> str:
         """The built-in model key."""
-        return PREFIX + self.name
+        return LOCAL + self.name
 
     @property
     def command(self) -> str:
@@ -110,11 +110,11 @@ def lookup(name: str) -> Weights:
         There are no such weights; the message names those there are.
     """
     known = pins()
-    found = known.get(name.removeprefix(PREFIX))
+    found = known.get(name.removeprefix(LOCAL))
     if found is None:
         raise ConfigError(
             f"there is no local model {name!r}; there are {', '.join(known)}, "
-            f"and any GGUF file of your own by its path as {PREFIX}PATH.gguf"
+            f"and any GGUF file of your own by its path as {LOCAL}PATH.gguf"
         )
     return found
 

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import orjson
 
-from ..messages import Message, ToolCall
-from .assemble import replace_surrogates
+from ..messages import Message, ToolCall, replace_surrogates
 
 ReasoningProfile = Literal["strip", "echo"]
 

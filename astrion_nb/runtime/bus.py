@@ -38,16 +38,6 @@ class Journal(Protocol):
         ...
 
 
-class NoJournal:
-    """A journal that keeps nothing: for teams that are not to be stored."""
-
-    def record(self, stamped: Stamped) -> None:
-        """Drop the event."""
-
-    async def durable(self, seq: int) -> None:
-        """Return at once."""
-
-
 class Bus:
     """Numbers, applies, stores and announces events.
 

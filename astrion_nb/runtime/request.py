@@ -1,4 +1,4 @@
-"""One request of an agent to its model: gate, slot, tries, live text.
+"""One request of an agent to its model: what is in it, gate, slot, tries, live text.
 
 Everything here is outside the agent's history: whatever happens, one step ``response`` is admitted
 and then the caller acts. Knows no vendor and stores nothing.
@@ -8,16 +8,48 @@ Source: decisions 24, 54–58.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelBroken, ModelError
 from ..events import RequestStarted, TextStreamed, UsageCounted
-from ..llm.model import Finished, ModelRequest, ReasoningDelta, TextDelta
+from ..ids import LEADER_ID
+from ..llm.model import Finished, ModelRequest, ReasoningDelta, TextDelta, ThinkingMode
 from ..messages import Message, Usage
+from ..state import AgentState
 from .limits import Gate, attempts
 
 if TYPE_CHECKING:
     from .agent import Agent
+
+
+def request_of(
+    state: AgentState,
+    n: int,
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    before: int | None = None,
+    arrival: Callable[[], Awaitable[None]] | None = None,
+) -> ModelRequest:
+    """Return the request that an agent makes, or made, from its conversation.
+
+    Parameters
+    ----------
+    state : AgentState
+    n : int
+        The agent's request number, counted from 1.
+    tools : sequence of mapping
+        Definitions of the tools it is offered.
+    before : int, optional
+        Which message answered it; what comes from there on was not in it yet. Default: it is yet to be made.
+    arrival : callable, optional
+        As in :class:`ModelRequest`.
+    """
+    messages = state.messages if before is None else state.messages[:before]
+    if state.agent_id == LEADER_ID:  # whose prompt is no message of the conversation
+        messages = [Message("system", state.system), *messages]
+    mode: ThinkingMode = "fast" if state.thinking_mode == "fast" else "thinking"
+    return ModelRequest(state.display_name, n, messages, tools, mode, arrival)
 
 
 async def ask_model(agent: Agent, n: int) -> Finished:
@@ -35,16 +67,7 @@ async def ask_model(agent: Agent, n: int) -> Finished:
         The last try's error.
     """
     team = agent.team
-    state = agent.state
-    messages = [Message("system", state.system), *state.messages] if agent.is_leader else state.messages
-    request = ModelRequest(
-        agent.name,
-        n,
-        messages,
-        agent.tools.definitions,
-        "fast" if state.thinking_mode == "fast" else "thinking",
-        agent.arrival,
-    )
+    request = request_of(agent.state, n, agent.tools.definitions, arrival=agent.arrival)
     gate = team.gate(agent.model.endpoint)
     tries, waste = 0, Usage()
     while True:

@@ -13,7 +13,7 @@ from ..envelope import Envelope, render
 from ..events import PendingMessage
 from ..ids import LEADER_ID
 from ..llm.model import Finished
-from ..messages import Message, ToolCall
+from ..messages import Message, ToolCall, unique_call_ids
 from ..state import AgentState
 
 
@@ -57,21 +57,15 @@ def stored_response(state: AgentState, finished: Finished) -> Message:
     elif finished.finish == "length":
         metadata["finish"] = "length"
     content = finished.text if finished.text or not finished.tool_calls else None
-    calls = _unique(state, finished.tool_calls)
+    calls = _unique(state, finished.tool_calls) if finished.tool_calls else ()
     return Message("assistant", content, state.next_message_id("assistant"), calls, metadata=metadata)
 
 
 def _unique(state: AgentState, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Give a call whose id this conversation has used a new one; results must stay paired."""
-    if not calls:
-        return calls
-    used = {call.id for message in state.messages for call in message.tool_calls}
-    out: list[ToolCall] = []
-    for call in calls:
-        call_id, number = call.id, 1
-        while call_id in used:
-            number += 1
-            call_id = f"{call.id}_{number}"
-        used.add(call_id)
-        out.append(call if call_id == call.id else ToolCall(call_id, call.name, call.arguments))
-    return tuple(out)
+    taken = {call.id for message in state.messages for call in message.tool_calls}
+    ids = unique_call_ids([call.id for call in calls], prefix=f"call_{state.requests + 1}_", taken=taken)
+    return tuple(
+        call if call.id == call_id else ToolCall(call_id, call.name, call.arguments)
+        for call_id, call in zip(ids, calls, strict=True)
+    )

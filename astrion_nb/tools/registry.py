@@ -20,6 +20,7 @@ import orjson
 
 from ..errors import ConfigError, ToolError
 from .plain import plain_schema
+from ..messages import replace_surrogates
 
 Audience = Literal["leader", "member", "both"]
 AgentRef = Annotated[int | str, "astrion:agent"]
@@ -391,7 +392,7 @@ def result_text(value: Any) -> str:
     lone surrogate, such as a file name that is not UTF-8 may hold, becomes U+FFFD.
     """
     if isinstance(value, str):
-        return _whole(value)
+        return replace_surrogates(value)
     if value is None:
         value = {"success": True}
     return _json(value)
@@ -404,23 +405,14 @@ def _json(value: Any) -> str:
         import json
 
         try:
-            return _whole(json.dumps(value, ensure_ascii=False, default=_plain, separators=(",", ":")))
+            return replace_surrogates(json.dumps(value, ensure_ascii=False, default=_plain, separators=(",", ":")))
         except (TypeError, ValueError, RecursionError):
-            return _whole(str(value))
+            return replace_surrogates(str(value))
 
 
 def _plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else str(value)
-
-
-def _whole(text: str) -> str:
-    """Return a text that UTF-8 can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def error_text(message: str, **more: Any) -> str:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.strict_server import chunk, delta, finish, tool_delta, usage
 
 from astrion_nb.errors import ContentFiltered, ModelBroken
-from astrion_nb.llm.assemble import Assembler, call_ids, unique_call_ids
+from astrion_nb.llm.assemble import Assembler
 from astrion_nb.llm.model import Finished, ReasoningDelta, TextDelta
-from astrion_nb.messages import Message, ToolCall, Usage
+from astrion_nb.messages import ToolCall, Usage
 
 pytestmark = pytest.mark.faults
 
@@ -145,27 +145,6 @@ def test_one_id_for_several_calls_is_replaced_from_the_second_on() -> None:
         call_id_prefix="call_7_",
     )
     assert finished.tool_calls == (ToolCall("x", "f", '{"a":1}'), ToolCall("call_7_2", "g", '{"b":2}'))
-
-
-def test_ids_that_the_conversation_holds_already_are_replaced() -> None:
-    before = (Message("assistant", None, tool_calls=(ToolCall("call_0", "f", "{}"), ToolCall("call_9_1", "f", "{}"))),)
-    finished = assemble(
-        tool_delta(0, id="call_0", name="f", arguments="{}"),
-        call_id_prefix="call_9_",
-        taken=lambda: call_ids(before),
-    )
-    assert [call.id for call in finished.tool_calls] == ["call_9_1_2"]
-
-
-@given(st.lists(st.sampled_from(["", "a", "b", "call_1", "call_2", "call_1_2"]), max_size=8), st.booleans())
-@settings(max_examples=200, deadline=None)
-def test_call_ids_are_always_non_empty_unique_and_stable(wanted: list[str], busy: bool) -> None:
-    taken = {"a", "call_2"} if busy else set()
-    ids = unique_call_ids(wanted, taken=taken)
-    assert len(set(ids)) == len(ids) == len(wanted)
-    assert all(ids)
-    assert not taken & set(ids)
-    assert ids == unique_call_ids(wanted, taken=taken)
 
 
 # -- case 3: nulls

@@ -33,6 +33,7 @@ from support.strict_server import (
     tool_delta,
     usage,
 )
+from support.teams import rig
 
 from astrion_nb.errors import (
     ConfigError,
@@ -285,17 +286,14 @@ def test_reasoning_alone_is_an_empty_answer_and_not_an_error(server: StrictServe
     assert (finished.text, finished.reasoning, finished.tool_calls) == ("", "hm", ())
 
 
-def test_ids_that_an_endpoint_uses_again_become_new_ones(server: StrictServer) -> None:
+def test_an_endpoint_that_uses_its_ids_again_can_be_worked_with(server: StrictServer) -> None:
     async def work() -> None:
         asked = model(server)
-        history: tuple[Message, ...] = ASK
-        for turn in range(1, 4):
-            server.enqueue(calls(("list_agents", {}, "call_0"), ("list_agents", {}, "call_0")))
-            finished = await ask(asked, request(history, turn=turn))
-            history = (*history, Message("assistant", None, tool_calls=finished.tool_calls))
-            history += tuple(Message("tool", "r", tool_call_id=call.id) for call in finished.tool_calls)
+        for _ in range(3):
+            server.enqueue(calls(("list_active_sub_agents", {}, "call_0"), ("list_active_sub_agents", {}, "call_0")))
         server.enqueue(text("ok"))
-        await ask(asked, request(history, turn=4))
+        state = await rig(asked).run("Go")
+        assert state.run_text == "ok", state.run_error
         await asked.close()
 
     run(work)

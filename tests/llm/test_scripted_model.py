@@ -60,18 +60,16 @@ def test_calls_and_text_join_into_one_response() -> None:
     run(work)
 
 
-def test_call_ids_are_unique_in_a_conversation_also_when_the_turn_stands_still() -> None:
+def test_call_ids_tell_actor_turn_and_place() -> None:
     async def work() -> None:
         model = ScriptedModel([call("f") + call("f"), call("f"), call("f")])
-        history: tuple[Message, ...] = ASK
-        seen: list[str] = []
-        for turn in (1, 1, 2):
-            finished = await ask(model, request(history, turn=turn))
-            seen += [each.id for each in finished.tool_calls]
-            history = (*history, Message("assistant", None, tool_calls=finished.tool_calls))
-        assert len(set(seen)) == 4
-        other = await ask(ScriptedModel([call("f")]), request(actor="UI Operator_1"))
-        assert other.tool_calls[0].id not in seen
+        for turn, actor, ids in (
+            (1, "Team Leader", ["call_team_leader_1_1", "call_team_leader_1_2"]),
+            (2, "Team Leader", ["call_team_leader_2_1"]),
+            (2, "UI Operator_1", ["call_ui_operator_1_2_1"]),
+        ):
+            finished = await ask(model, request(actor=actor, turn=turn))
+            assert [each.id for each in finished.tool_calls] == ids
 
     run(work)
 

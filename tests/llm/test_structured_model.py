@@ -262,12 +262,6 @@ def test_an_error_of_the_endpoint_passes_through_with_what_was_said(server: Stri
     assert broken.value.partial == "so far"  # type: ignore[attr-defined]
 
 
-def test_ids_are_new_in_a_conversation_that_holds_some(server: StrictServer) -> None:
-    history = (*ASK, Message("assistant", None, tool_calls=(ToolCall("call_1_1", "list_agents", "{}"),)))
-    history += (Message("tool", "[]", tool_call_id="call_1_1"),)
-    assert once(server, text(CALLED), history).tool_calls[0].id != "call_1_1"
-
-
 @given(
     st.text(max_size=40), st.booleans(), st.lists(st.integers(0, 120), max_size=8), st.sampled_from(["", " ", "\n "])
 )

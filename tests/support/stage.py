@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from support.journals import NoJournal
+
 from astrion_nb import envelope
 from astrion_nb.envelope import Kind
 from astrion_nb.events import (
@@ -36,7 +38,7 @@ from astrion_nb.events import (
 )
 from astrion_nb.ids import HUMAN_ID, LEADER_ID, LEADER_NAME
 from astrion_nb.messages import Message, ToolCall, Usage
-from astrion_nb.runtime.bus import Bus, NoJournal
+from astrion_nb.runtime.bus import Bus
 from astrion_nb.state import TeamState, summary
 
 PARTS = 6

@@ -7,10 +7,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from support.journals import NoJournal
+
 from astrion_nb.errors import RoleError
 from astrion_nb.events import ConversationStarted, Stamped
 from astrion_nb.llm.model import Model
-from astrion_nb.runtime.bus import Journal, NoJournal
+from astrion_nb.runtime.bus import Journal
 from astrion_nb.runtime.limits import Gate, Limits
 from astrion_nb.runtime.order import Live, Order
 from astrion_nb.runtime.team import Ports, TeamRuntime

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from astrion_nb.messages import Message, ToolCall, Usage
+from astrion_nb.messages import Message, ToolCall, Usage, replace_surrogates, unique_call_ids
 
 pytestmark = pytest.mark.spec
 
@@ -113,3 +113,22 @@ def test_no_usage_is_not_zero_usage() -> None:
     assert Usage.from_json(None) is None
     assert Usage.from_json(Usage().to_json()) == Usage()
     assert Usage(3, 4).to_json() == {"input": 3, "output": 4, "total": 7}
+
+
+@given(st.lists(st.sampled_from(["", "a", "b", "call_1", "call_2", "call_1_2"]), max_size=8), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_call_ids_are_always_non_empty_unique_and_stable(wanted: list[str], busy: bool) -> None:
+    taken = {"a", "call_2"} if busy else set()
+    ids = unique_call_ids(wanted, taken=taken)
+    assert len(set(ids)) == len(ids) == len(wanted)
+    assert all(ids)
+    assert not taken & set(ids)
+    assert ids == unique_call_ids(wanted, taken=taken)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [("蓝色", "蓝色"), ("\ud83d\ude00", "😀"), ("a\ud83d", "a\ufffd"), ("\ude00\ud83d", "\ufffd\ufffd"), ("", "")],
+)
+def test_pairs_of_surrogates_come_together_and_lone_ones_are_replaced(text: str, whole: str) -> None:
+    assert replace_surrogates(text) == whole
