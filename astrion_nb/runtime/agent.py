@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..errors import AstrionError, BudgetExceeded, EmptyAnswer, ModelBroken, StorageError
 from ..events import Detail, MessageAppended, StatusChanged, UsageCounted
@@ -23,7 +23,8 @@ from ..ids import LEADER_ID
 from ..llm.model import Model
 from ..messages import Message, ToolCall
 from ..state import AgentState, Question
-from ..tools.registry import Toolbox, ToolContext, error_text, result_text
+from ..tools.registry import TeamPort, Toolbox, ToolContext, error_text, result_text
+from .called import CallPort
 from .notes import note
 from .order import StepKind, Timer
 from .request import ask_model
@@ -294,7 +295,8 @@ class Agent:
             if self._started is not None:
                 self._started.add(call.id)
             try:
-                text = result_text(await tool.call(arguments, ToolContext(self.id, call.id, self.team.port)))
+                team = self.team.port if tool.scope == "team" else cast(TeamPort, CallPort(self, call.id))
+                text = result_text(await tool.call(arguments, ToolContext(self.id, call.id, team)))
             except StorageError:
                 raise
             except Exception as error:
