@@ -293,7 +293,8 @@ class Feed:
         self._warned = len(state.warnings)
         if state.run_status == "running" and not self._began:
             self._began = self._now()
-        self._cost_sent = self._cost()
+        if reset:  # else a page that need not read this would never hear of a cost that is only in it
+            self._cost_sent = self._cost()
         agents = [self._lanes.whole(state, agent, self._waits(n)) for n, agent in sorted(state.agents.items())]
         self._settled()
         self.seq += 1

@@ -437,6 +437,25 @@ def test_the_cost_is_looked_at_once_a_second() -> None:
     assert 8 <= looks <= 11
 
 
+def test_a_cost_that_changed_before_a_snapshot_reaches_the_pages_that_need_none(browser: Pages) -> None:
+    stage = Stage()
+    stage.cost = 0.0
+    feed = feed_of(stage)
+    sent = [feed.take()]
+    stage.start("go")
+    sent.append(feed.take())
+    stage.cost = 0.5
+    joined = len(sent)
+    sent.append(feed.snapshot())  # another page asked for it
+    one, two = browser.show(sent, sent[joined:])  # type: ignore[arg-type]
+    assert one["cost"] == two["cost"]
+    stage.end()
+    sent.append(feed.take())
+    one, two = browser.show(sent, sent[joined:])  # type: ignore[arg-type]
+    assert one == two
+    assert one["cost"] == 0.5
+
+
 # -- budgets ------------------------------------------------------------------------------------
 
 
