@@ -1,9 +1,9 @@
-"""Where things live on disk, and how a file is replaced safely.
+"""Where things live on disk.
 
 One root holds everything that outlives a kernel: ``ASTRION_HOME`` (default
 ``~/.astrion/astrion/host``) followed by ``mutiagents`` (data model §1, decision 25). This module
-gives the paths inside it, the folders shipped with the package, the language of prompts, one
-atomic write and one lock between processes. It does not know what any file contains.
+gives the paths inside it, the folders shipped with the package and the language of prompts. It does
+not know what any file contains, and how one is written is :mod:`.disk`'s to say.
 
 ::
 
@@ -16,18 +16,14 @@ atomic write and one lock between processes. It does not know what any file cont
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import secrets
-import stat
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from .disk import make_folder
 from .errors import ConfigError, StorageError
 
 Language = Literal["zh", "en"]
@@ -35,8 +31,7 @@ Language = Literal["zh", "en"]
 DEFAULT_ROOT = "~/.astrion/astrion/host"
 
 _PACKAGE = Path(__file__).resolve().parent
-_NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES})
-_NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.EISDIR})
+
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -111,7 +106,7 @@ class Home:
         return self.own / "offered-roles.json"
 
     def lock_file(self, name: str) -> Path:
-        """Return the lock file for what ``name`` stands for, to be given to :func:`locked`."""
+        """Return the lock file for what ``name`` stands for, to be given to :func:`~astrion_nb.lock.locked`."""
         return self.own / "locks" / f"{name}.lock"
 
     def create(self) -> Home:
@@ -206,206 +201,3 @@ def parse_language(text: str, where: str) -> Language:
     if short == "en":
         return "en"
     raise ConfigError(f"{where} is {text!r}; it can be 'zh' or 'en'")
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder and its parents where they are missing.
-
-    Raises
-    ------
-    StorageError
-        It cannot be created.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"the folder {folder} cannot be created ({_reason(error)})") from error
-
-
-def write_atomic(path: Path, data: bytes, *, fsync: bool = True, exclusive: bool = False) -> None:
-    """Replace a file's content at once: a reader sees the old content or the new, never a part.
-
-    The bytes go to a file of a unique, hidden name in the same folder, which is flushed, synced and
-    renamed; then the folder is synced. Missing folders are created. A symbolic link stays a link:
-    what it points at is replaced. The permissions of an existing file are kept.
-
-    Parameters
-    ----------
-    path : Path
-        The file to write.
-    data : bytes
-        Its whole new content.
-    fsync : bool
-        Wait until file and rename are on the disk.
-    exclusive : bool
-        Only create: an existing file is never replaced, not even one that appears meanwhile.
-
-    Raises
-    ------
-    FileExistsError
-        ``exclusive`` and the file exists.
-    StorageError
-        The write failed. The old file is unchanged and no temporary file is left, except when the
-        very last step, syncing the folder, fails: then the new content is in place.
-
-    Notes
-    -----
-    Data model §8.2; decision 27.
-    """
-    if path.is_symlink() and not exclusive:
-        path = path.resolve()
-    make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(6)}.tmp")
-    try:
-        try:
-            _write_new(temporary, data, _mode_of(path), fsync)
-            if exclusive:
-                _publish_new(temporary, path, data, fsync)
-            else:
-                os.replace(temporary, path)
-        finally:
-            # After a successful replace the name is gone already.
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
-        if fsync:
-            _sync_folder(path.parent)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written ({_reason(error)})") from error
-
-
-def _write_new(path: Path, data: bytes, mode: int | None, fsync: bool) -> None:
-    # O_EXCL: the name is ours or it is an error; 0o666 lets the umask decide, as for any new file.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-    with open(descriptor, "wb", closefd=True) as file:
-        if mode is not None and hasattr(os, "fchmod"):
-            os.fchmod(file.fileno(), mode)
-        file.write(data)
-        file.flush()
-        if fsync:
-            os.fsync(file.fileno())
-
-
-def _publish_new(temporary: Path, path: Path, data: bytes, fsync: bool) -> None:
-    """Give the finished file its name unless the name is taken."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        # Without hard links (FAT, some network drives) creation is still exclusive, but a reader
-        # may meet a part of the file while it is being written.
-        try:
-            _write_new(path, data, None, fsync)
-        except FileExistsError:
-            raise
-        except OSError:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
-            raise
-
-
-def _mode_of(path: Path) -> int | None:
-    try:
-        return stat.S_IMODE(path.stat().st_mode)
-    except OSError:
-        return None
-
-
-def _sync_folder(folder: Path) -> None:
-    if sys.platform == "win32":
-        return  # a folder cannot be opened there; the rename itself is journalled by NTFS
-    else:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno not in _NO_DIRECTORY_SYNC:
-                raise
-        finally:
-            os.close(descriptor)
-
-
-@contextlib.contextmanager
-def locked(path: Path, *, timeout: float | None = 10.0) -> Iterator[None]:
-    """Hold an exclusive lock between processes, and between threads of one, for the ``with`` block.
-
-    The lock is advisory, and the system drops it when its holder ends in whatever way.
-
-    Parameters
-    ----------
-    path : Path
-        The lock file, named ``*.lock``; created empty when missing and left in place. Never the file
-        that is protected: replacing that one would take the lock away with it.
-    timeout : float or None
-        Seconds to wait for the present holder; 0 = do not wait; ``None`` = without a limit.
-
-    Raises
-    ------
-    StorageError
-        The lock was not given in time, or the lock file cannot be opened.
-    ValueError
-        ``path`` is not named ``*.lock``.
-    """
-    if path.suffix != ".lock":
-        raise ValueError(f"{path.name} is not a lock file: give a path that ends in .lock")
-    make_folder(path.parent)
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise StorageError(f"the lock {path} cannot be opened ({_reason(error)})") from error
-    try:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = 0.002
-        while not _try_lock(descriptor, path):
-            if deadline is not None and time.monotonic() >= deadline:
-                raise StorageError(f"another process holds {path.name} for longer than {timeout:g} s: try again")
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
-        try:
-            yield
-        finally:
-            _unlock(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(descriptor: int, path: Path) -> bool:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EDEADLK, errno.EAGAIN):
-                return False
-            raise StorageError(f"the lock {path} cannot be taken ({_reason(error)})") from error
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int, path: Path) -> bool:
-        try:
-            # flock, not lockf: it belongs to this descriptor, so it also holds between threads.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise StorageError(f"the lock {path} cannot be taken ({_reason(error)})") from error
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or type(error).__name__

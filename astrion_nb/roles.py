@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from .disk import write_atomic
 from .errors import RoleError, RoleFileError
-from .home import Home, Language, builtin_roles, language, locked, write_atomic
+from .home import Home, Language, builtin_roles, language
+from .lock import locked
 
 if TYPE_CHECKING:
     from .rolefile import Parts

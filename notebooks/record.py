@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from astrion_nb.disk import write_atomic
 from astrion_nb.errors import ReplayError
-from astrion_nb.home import write_atomic
 from astrion_nb.llm.scripted import ScriptedModel
 from astrion_nb.replay.cassette import Cassette, Chunk, Step
 from astrion_nb.replay.recorder import TIMELESS_START

@@ -21,21 +21,23 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 VALUES = ("errors", "ids", "messages", "envelope", "events", "state")
 ROLES = ("roles", "rolefile", "prompts")
+DISK = ("disk", "lock")
 
 # Part of the package → what it may import besides the values and itself.
 ARROWS: dict[str, tuple[str, ...]] = {
     "values": (),
-    "home": (),
-    "roles": ("home",),
+    "disk": (),
+    "home": ("disk",),
+    "roles": ("home", "disk"),
     "llm": (),
     "a2n": (),
     "runtime": ("llm.model", "tools.registry", "a2n"),
     "tools": ("roles",),
-    "store": ("home",),
-    "replay": ("llm.model", "runtime.order"),
+    "store": ("home", "disk"),
+    "replay": ("llm.model", "runtime.order", "disk"),
     "render": (),
     "widgets": ("render",),
-    "app": ("home", "roles", "llm", "a2n", "runtime", "tools", "store", "replay", "render"),
+    "app": ("home", "disk", "roles", "llm", "a2n", "runtime", "tools", "store", "replay", "render"),
     "testing": ("app", "llm", "replay"),
     "notebook": ("app", "widgets", "render"),
     "__main__": ("app", "notebook"),
@@ -77,7 +79,7 @@ def name_of(path: Path) -> str:
 def part_of(module: str) -> str:
     """Return the part that a module belongs to."""
     head = module.split(".")[0]
-    return "values" if head in VALUES else "roles" if head in ROLES else head
+    return "values" if head in VALUES else "roles" if head in ROLES else "disk" if head in DISK else head
 
 
 def imports_of(source: str, module: str, *, is_package: bool) -> list[Import]:
@@ -172,9 +174,9 @@ def test_runtime_store_and_widgets_do_not_know_each_other() -> None:
 @pytest.mark.parametrize(
     ("module", "source", "ok"),
     [
-        ("runtime.agent", "from ..store.files import Files", False),
+        ("runtime.agent", "from ..store.journal import Journal", False),
         ("runtime.agent", "def f():\n    from ..store import files", False),
-        ("runtime.agent", "if TYPE_CHECKING:\n    from ..store.files import Files", False),
+        ("runtime.agent", "if TYPE_CHECKING:\n    from ..store.journal import Journal", False),
         ("runtime.agent", "if TYPE_CHECKING:\n    from .team import TeamRuntime", True),
         ("runtime.agent", "from ..llm.openai import OpenAIModel", False),
         ("runtime.agent", "from ..llm import model", True),

@@ -12,8 +12,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..disk import make_folder, write_atomic
 from ..errors import StorageError
-from ..home import builtin_notebooks, make_folder, write_atomic
+from ..home import builtin_notebooks
 
 FILE = "quickstart.ipynb"
 _NOT_HERE = ("ASTRION_REPLAY", "ASTRION_RECORD")  # the model is to be asked, not a recording

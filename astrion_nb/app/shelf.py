@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import roles
+from ..disk import write_atomic
 from ..errors import ConfigError
-from ..home import Home, write_atomic
+from ..home import Home
 
 if TYPE_CHECKING:
     from ..roles import RoleSet

@@ -23,9 +23,6 @@ millisecond a step.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +30,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ..errors import ReplayError, StorageError
+from ..disk import write_atomic
+from ..errors import ReplayError
 from ..messages import ToolCall, Usage
 from .digest import Asked, Line
 
@@ -172,20 +170,7 @@ class Cassette:
         StorageError
             It cannot be written; what was there is unchanged.
         """
-        temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with open(temporary, "xb") as file:
-                    file.write(self.to_bytes())
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    temporary.unlink()
-        except OSError as error:
-            raise StorageError(f"the cassette {path.name} cannot be written ({error.strerror or error})") from error
+        write_atomic(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """Return the file's content."""

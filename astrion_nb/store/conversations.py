@@ -21,13 +21,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ..disk import Files, RealFiles, is_temporary, make_folder, reason
 from ..errors import ConversationError, ConversationLocked, ConversationNotFound, StorageError
-from ..home import Home, make_folder
+from ..home import Home
 from ..state import TeamState
 from . import documents as docs
-from .files import Files, RealFiles, is_temporary, read_document, reason
 from .index import Index
 from .journal import Durability
+from .json_form import read_document
 from .lines import read_journal
 from .loading import Loaded, load
 from .locks import acquire, owner

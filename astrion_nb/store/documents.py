@@ -19,7 +19,7 @@ from ..events import AnswerKept, PendingMessage
 from ..ids import LEADER_ID
 from ..messages import Message, Usage
 from ..state import AgentState, Question, TeamState
-from .files import awkward, dump
+from .json_form import awkward, dump
 
 SCHEMA_VERSION = 1
 """Version of the layout; a greater one is refused."""

@@ -14,10 +14,12 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..disk import Files, replace_file
 from ..errors import ConversationBroken
-from ..home import Home, locked
+from ..home import Home
+from ..lock import locked
 from . import documents as docs
-from .files import Files, dump, read_document, replace_file
+from .json_form import dump, read_document
 
 _ENTRY_KEYS = frozenset({"title", "created_at", "updated_at", "agent_count", "status"})
 

@@ -27,9 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from ..disk import Files, reason, replace_file, write_all
 from ..errors import StorageError
 from ..events import Stamped
-from .files import Files, reason, replace_file, write_all
 from .lines import dump_event
 
 Durability = Literal["sync", "relaxed"]

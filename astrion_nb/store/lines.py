@@ -11,10 +11,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ..disk import Files, reason
 from ..errors import ConversationBroken, StorageError
 from ..events import MessageAppended, Stamped, from_json, to_json
 from .documents import SCHEMA_VERSION, check_version, read_time
-from .files import Files, awkward, dump_line, parse, reason
+from .json_form import awkward, dump_line, parse
 
 
 def dump_event(stamped: Stamped) -> bytes:

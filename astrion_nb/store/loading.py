@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import ids
+from ..disk import Files, reason
 from ..errors import ConversationBroken, ConversationNotFound, StorageError
 from ..events import Stamped, scope
 from ..ids import LEADER_ABBREVIATION, LEADER_ID, LEADER_NAME
 from ..messages import Message
 from ..state import AgentState, TeamState, apply
 from . import documents as docs
-from .files import Files, read_document, reason
+from .json_form import read_document
 from .lines import read_journal
 
 Part = tuple[int, Callable[[], None]]

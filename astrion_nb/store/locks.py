@@ -16,9 +16,10 @@ import socket
 import sys
 from pathlib import Path
 
+from ..disk import Files, replace_file
 from ..errors import ConversationLocked, StorageError
-from ..home import locked
-from .files import Files, dump, replace_file
+from ..lock import locked
+from .json_form import dump
 
 OWNER = "owner.json"
 LOCK = "conversation.lock"

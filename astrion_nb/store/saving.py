@@ -19,13 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..disk import Files
 from ..errors import StorageError
 from ..events import FLEETING, AgentCreated, Event, QuestionAsked, RunEnded, RunStarted, Stamped, StatusChanged
 from ..ids import LEADER_ID
 from ..state import TeamState
 from . import documents as docs
-from .files import Files, dump
 from .journal import PAUSE, Durability, Journal
+from .json_form import dump
 from .loading import Loaded
 
 _SHOWN = frozenset({AgentCreated, QuestionAsked, RunEnded, RunStarted, StatusChanged})

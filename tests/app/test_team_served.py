@@ -15,12 +15,12 @@ from support.teams import go
 
 from astrion_nb import Team, tool
 from astrion_nb.app.wiring import shared_gate
+from astrion_nb.disk import RealFiles
 from astrion_nb.home import Home
 from astrion_nb.ids import LEADER_ID
 from astrion_nb.llm.openai import _Client
 from astrion_nb.llm.wire import wire_messages
 from astrion_nb.messages import Message, Usage
-from astrion_nb.store.files import RealFiles
 from astrion_nb.store.loading import load
 
 

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from astrion_nb import home as home_module
+from astrion_nb.disk import write_atomic
 from astrion_nb.errors import ConfigError, StorageError
-from astrion_nb.home import Home, language, locked, write_atomic
+from astrion_nb.home import Home, language
+from astrion_nb.lock import locked
 
 
 def test_the_root_is_the_environments_then_mutiagents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +213,8 @@ def test_an_exclusive_write_never_replaces_a_file(tmp_path: Path, monkeypatch: p
 COUNT = """
 import json, sys
 from pathlib import Path
-from astrion_nb.home import locked, write_atomic
+from astrion_nb.disk import write_atomic
+from astrion_nb.lock import locked
 folder = Path(sys.argv[1])
 for _ in range(25):
     with locked(folder / "count.lock"):
@@ -242,7 +245,7 @@ def test_increments_by_several_processes_and_threads_are_never_lost(tmp_path: Pa
 HOLD = """
 import sys
 from pathlib import Path
-from astrion_nb.home import locked
+from astrion_nb.lock import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

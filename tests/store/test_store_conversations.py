@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.histories import build, facts, replay
 
+from astrion_nb.disk import RealFiles
 from astrion_nb.errors import (
     ConversationBroken,
     ConversationLocked,
@@ -22,7 +23,6 @@ from astrion_nb.events import Stamped, Warned
 from astrion_nb.home import Home
 from astrion_nb.state import apply
 from astrion_nb.store.conversations import Conversation, ConversationStore, settle_due
-from astrion_nb.store.files import RealFiles
 
 NOW = 1_783_774_800.0
 HISTORY = [

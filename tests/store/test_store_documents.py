@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.histories import build, facts, replay, steps, values
 
+from astrion_nb.disk import RealFiles, replace_file
 from astrion_nb.errors import ConversationBroken
 from astrion_nb.events import (
     AgentCreated,
@@ -32,7 +33,7 @@ from astrion_nb.messages import Message, ToolCall
 from astrion_nb.state import TeamState, apply
 from astrion_nb.store import documents as docs
 from astrion_nb.store.conversations import ConversationStore
-from astrion_nb.store.files import RealFiles, dump, parse, replace_file
+from astrion_nb.store.json_form import dump, parse
 from astrion_nb.store.lines import dump_event, read_journal
 from astrion_nb.store.loading import Loaded, load
 from astrion_nb.store.saving import Conversation

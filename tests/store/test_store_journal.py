@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from astrion_nb.disk import RealFiles
 from astrion_nb.errors import ConversationBroken, StorageError
 from astrion_nb.events import Stamped, Warned
-from astrion_nb.store.files import RealFiles
 from astrion_nb.store.journal import Journal
 from astrion_nb.store.lines import dump_event, read_journal
 
@@ -263,7 +263,7 @@ def test_the_writing_thread_never_holds_up_the_end_of_the_process(tmp_path: Path
         "import asyncio, sys\n"
         "from pathlib import Path\n"
         "from astrion_nb.store.journal import Journal\n"
-        "from astrion_nb.store.files import RealFiles\n"
+        "from astrion_nb.disk import RealFiles\n"
         "from astrion_nb.events import Stamped, Warned\n"
         f"journal = Journal(Path({str(tmp_path / 'journal.jsonl')!r}), RealFiles())\n"
         "journal.append(Stamped(1, 1.0, Warned('x')))\n"
