@@ -34,6 +34,9 @@ KERNELS = {
     "7.3": ("ipykernel==7.3.0",),  # the last one whose comms wait for the cell, subshells apart
 }
 """Name → what its environment holds beside the package; ``installed`` is the environment of the tests."""
+BARE = "bare"
+"""One more environment, in which the package's widget libraries are missing."""
+MISSING = ("anywidget", "ipywidgets")
 
 
 @dataclass
@@ -65,7 +68,7 @@ class Reply:
 def requirements(name: str) -> list[str]:
     """Return what has to be installed for a kernel, the package itself not counted."""
     if name != "lowest":
-        return list(KERNELS[name])
+        return list(KERNELS["7.3" if name == BARE else name])
     project = tomllib.loads((environment.REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     floors = [re.sub(r">=\s*", "==", line) for line in project["dependencies"]]
     return [*floors, *KERNELS[name]]
@@ -78,7 +81,8 @@ def interpreter(name: str) -> Path:
     """
     if name == INSTALLED:
         return Path(sys.executable)
-    wanted = "\n".join([sys.version, str(environment.REPOSITORY), *requirements(name)])
+    missing = MISSING if name == BARE else ()
+    wanted = "\n".join([sys.version, str(environment.REPOSITORY), *requirements(name), *missing])
     cache = Path(environment.OUTER.get("ASTRION_TEST_CACHE") or Path(tempfile.gettempdir()) / "astrion-test-kernels")
     folder = cache / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -87,14 +91,12 @@ def interpreter(name: str) -> Path:
         if environment.offline():
             environment.missing(f"the kernel {name} is not in {cache}: cd tests && python -m support.kernels")
         venv.create(folder, clear=True, with_pip=True)
-        command = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
-        subprocess.run(
-            [*command, *requirements(name), "-e", str(environment.REPOSITORY)],
-            check=True,
-            timeout=900,
-            env=environment.OUTER,
-            stdin=subprocess.DEVNULL,
-        )
+        pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq"]
+        steps = [[*pip, "install", *requirements(name), "-e", str(environment.REPOSITORY)]]
+        if missing:
+            steps.append([*pip, "uninstall", "--yes", *missing])
+        for step in steps:
+            subprocess.run(step, check=True, timeout=900, env=environment.OUTER, stdin=subprocess.DEVNULL)
         done.touch()
     return python
 
@@ -172,5 +174,5 @@ def run_in(connection: Path, code: str, *, timeout: float = 30.0) -> str:
 
 
 if __name__ == "__main__":
-    for each in KERNELS:
+    for each in (*KERNELS, BARE):
         print(f"{each}: {interpreter(each)}", flush=True)
