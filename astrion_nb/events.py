@@ -27,6 +27,18 @@ Source = Literal["user", "team_leader", "sub_agent", "runtime"]
 ItemKind = Kind | Literal["human"]
 """An envelope's kind, or ``human``: the person's own unwrapped message to the leader."""
 
+_KIND_OF_TYPE: dict[str, ItemKind] = {
+    "task": "task",
+    "output": "progress",
+    "ask": "ask",
+    "message": "message",
+    "answer": "answer",
+}
+_KNOWN_OF_PENDING = {
+    *("id", "source_display_name", "source_agent_id", "message_type", "content", "created_at"),
+    *("kind", "message_source", "wakes", "starts_work", "status", "notice_from"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage:
@@ -56,6 +68,8 @@ class PendingMessage:
         ``failed``, ``timed_out``, ``stopped``, ``terminated`` or empty (decision 9).
     notice_from : int or None
         The agent that wants the receiver's final text as a 消息 (decision 16).
+    extra : mapping or None
+        Keys of the stored message that this package does not know (decision 30).
     """
 
     id: str
@@ -69,9 +83,10 @@ class PendingMessage:
     starts_work: bool = False
     status: str = ""
     notice_from: int | None = None
+    extra: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the stored form: the data model's six keys first, ours after them."""
+        """Return the stored form: the data model's six keys first, ours after them, unknown ones last."""
         out: dict[str, Any] = {
             "id": self.id,
             "source_display_name": self.sender,
@@ -88,19 +103,14 @@ class PendingMessage:
             out["status"] = self.status
         if self.notice_from is not None:
             out["notice_from"] = self.notice_from
+        if self.extra:
+            out.update(self.extra)
         return out
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PendingMessage:
         """Read the stored form; ours may be missing when the parent application wrote it."""
-        by_type: dict[str, ItemKind] = {
-            "task": "task",
-            "output": "progress",
-            "ask": "ask",
-            "message": "message",
-            "answer": "answer",
-        }
-        kind: ItemKind = data.get("kind") or by_type.get(data.get("message_type") or "", "message")
+        kind: ItemKind = data.get("kind") or _KIND_OF_TYPE.get(data.get("message_type") or "", "message")
         sender_id = data.get("source_agent_id")
         return cls(
             str(data["id"]),
@@ -114,6 +124,7 @@ class PendingMessage:
             bool(data.get("starts_work", kind in ("task", "ask"))),
             str(data.get("status") or ""),
             data.get("notice_from"),
+            {key: value for key, value in data.items() if key not in _KNOWN_OF_PENDING} or None,
         )
 
 

@@ -68,7 +68,7 @@ class ToolCall:
     arguments : str
         JSON text of the arguments, exactly as the model wrote it (may be invalid).
     extra : mapping or None
-        Keys of the stored call that this package does not know.
+        Keys of the stored call that this package does not know; those of its ``function`` under that name.
     """
 
     id: str
@@ -78,9 +78,11 @@ class ToolCall:
 
     def to_json(self) -> dict[str, Any]:
         """Return the chat-completions form of the call."""
-        out = {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+        function = {"name": self.name, "arguments": self.arguments}
+        out: dict[str, Any] = {"id": self.id, "type": "function", "function": function}
         if self.extra:
-            out.update(self.extra)
+            inner: dict[str, Any] = {**function, **self.extra.get("function", {})}
+            out.update(self.extra, function=inner)
         return out
 
     @classmethod
@@ -99,6 +101,8 @@ class ToolCall:
         if not isinstance(arguments, str):
             raise ValueError(f"the arguments of tool call {data.get('id')!r} are not text")
         extra = {key: value for key, value in data.items() if key not in _KNOWN_OF_CALL}
+        if inner := {key: value for key, value in function.items() if key not in ("name", "arguments")}:
+            extra["function"] = inner
         return cls(str(data.get("id") or ""), str(function.get("name") or ""), arguments, extra or None)
 
 

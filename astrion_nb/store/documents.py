@@ -52,12 +52,9 @@ AGENT_KEYS = _keys(
 LEADER_MESSAGES_KEYS = _keys("id title created_at updated_at messages metadata token_statistics seq")
 AGENT_MESSAGES_KEYS = _keys("agent_id role_id display_name created_at updated_at messages token_statistics seq")
 RUNTIME_KEYS = _keys("schema_version seq run questions kept_answers warnings")
-PENDING_KEYS = _keys(
-    "id source_display_name source_agent_id message_type content created_at kind message_source wakes starts_work "
-    "status notice_from"
-)
 CALL_KEYS = _keys("tool_call_id tool_name question_id created_at")
 STATISTICS_KEYS = _keys("input output total by_model")
+USAGE_KEYS = _keys("input output total cached reasoning")
 
 
 def local_time(t: float) -> str:
@@ -96,12 +93,7 @@ def read_time(value: object) -> float:
 
 
 def _pending(agent: AgentState) -> list[dict[str, Any]]:
-    items = [item.to_json() for item in agent.pending]
-    unknown = agent.extra.get("pending_messages")
-    if unknown:
-        for item in items:
-            item.update(unknown.get(item["id"], {}))
-    return items
+    return [item.to_json() for item in agent.pending]
 
 
 def _calls(state: TeamState, agent: AgentState) -> list[dict[str, Any]]:
@@ -192,12 +184,12 @@ def agent_metadata(state: TeamState, agent: AgentState) -> dict[str, Any]:
 
 def token_statistics(agent: AgentState) -> dict[str, Any]:
     """Return ``token_statistics`` (decision 5): tokens of all models, and by model."""
-    total = agent.tokens
+    total, unknown = agent.tokens, agent.extra.get("by_model", {})
     return {
         "input": total.input,
         "output": total.output,
         "total": total.total,
-        "by_model": {key: usage.to_json() for key, usage in agent.usage.items()},
+        "by_model": {key: {**usage.to_json(), **unknown.get(key, {})} for key, usage in agent.usage.items()},
         **agent.extra.get("token_statistics", {}),
     }
 
@@ -237,7 +229,12 @@ def render_messages(before: dict[str, Any], messages: list[Message], after: dict
     head = dump(before)[:-2] + b',\n  "messages": ['
     for start in range(0, len(messages), _CHUNK):
         chunk = messages[start : start + _CHUNK]
-        exact = any(awkward(message.metadata) or (message.extra and awkward(message.extra)) for message in chunk)
+        exact = any(
+            awkward(message.metadata)
+            or (message.extra and awkward(message.extra))
+            or any(call.extra and awkward(call.extra) for call in message.tool_calls)
+            for message in chunk
+        )
         # Raw line breaks stand only between values, so deeper indentation is a plain replacement.
         body = dump([message.to_json() for message in chunk], exact=exact)[1:-2].replace(b"\n", b"\n  ")
         yield head + body
@@ -321,13 +318,13 @@ def read_kept(data: Mapping[str, Any]) -> AnswerKept:
     return AnswerKept(*_checked(data, _KEPT))
 
 
-def read_pending(data: list[dict[str, Any]]) -> tuple[list[PendingMessage], dict[str, dict[str, Any]]]:
-    """Read ``pending_messages``; the second part holds unknown keys by envelope id."""
+def read_pending(data: list[dict[str, Any]]) -> list[PendingMessage]:
+    """Read ``pending_messages``."""
     items = [PendingMessage.from_json(item) for item in data]
     for item in items:
         if item.kind != "human" and item.kind not in KINDS:
             raise ValueError(f"the pending message {item.id!r} is of no known kind: {item.kind!r}")
-    return items, unknown_by(data, "id", PENDING_KEYS)
+    return items
 
 
 def unknown_by(data: list[dict[str, Any]], key: str, known: frozenset[str]) -> dict[str, dict[str, Any]]:

@@ -313,9 +313,7 @@ class _Reader:
         agent.status = status if status in _STATUSES else "idle"  # decision 19
         agent.detail = detail if detail in _DETAILS else ""
         agent.error = _text(own, "last_error")
-        items, unknown = docs.read_pending(data.get("pending_messages") or [])
-        agent.pending = items
-        _keep(agent, "pending_messages", unknown)
+        agent.pending = docs.read_pending(data.get("pending_messages") or [])
         calls = data.get("pending_tool_calls") or []
         _keep(agent, "pending_tool_calls", docs.unknown_by(calls, "tool_call_id", docs.CALL_KEYS))
         times = {call["tool_call_id"]: float(call.get("created_at") or 0.0) for call in calls}
@@ -353,6 +351,9 @@ class _Reader:
         statistics = data.get("token_statistics") or {}
         agent.usage = docs.read_statistics(statistics)
         _keep(agent, "token_statistics", docs.unknown(statistics, docs.STATISTICS_KEYS))
+        by_model = (statistics.get("by_model") or {}).items()
+        unknown = {str(key): docs.unknown(usage, docs.USAGE_KEYS) for key, usage in by_model if usage}
+        _keep(agent, "by_model", {key: extra for key, extra in unknown.items() if extra})
         _keep(agent, docs.MESSAGES, docs.unknown(data, known))
         updated = docs.read_time(data.get("updated_at"))
         if data.get("seq", 0) >= agent.seq and updated:

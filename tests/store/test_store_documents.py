@@ -411,6 +411,10 @@ def _mark(document: dict[str, Any], first: Any, second: Any) -> None:
     for key in ("pending_messages", "pending_tool_calls", "messages"):
         for item in document.get(key, []):
             item["x_first"] = second
+    for call in (call for message in document.get("messages", []) for call in message.get("tool_calls", [])):
+        call["x_first"] = call["function"]["x_first"] = first
+    for usage in document.get("token_statistics", {}).get("by_model", {}).values():
+        usage["x_first"] = second
 
 
 def test_a_conversation_of_another_application_loads_with_what_it_has() -> None:

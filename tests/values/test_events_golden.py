@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from astrion_nb.events import FLEETING, TYPES, PendingMessage, from_json, scope, to_json
+from astrion_nb.events import FLEETING, TYPES, MessageQueued, PendingMessage, from_json, scope, to_json
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
 FILES = sorted(GOLDEN.glob("*.json"))
@@ -118,3 +118,20 @@ def test_a_mailbox_item_that_the_parent_application_wrote_is_understood(word: st
     item = PendingMessage.from_json(written)
     assert (item.kind, item.sender, item.source, item.wakes) == (kind, "Team Leader", "team_leader", True)
     assert {key: item.to_json()[key] for key in written} == written
+
+
+def test_keys_of_other_programs_in_a_pending_message_survive_also_its_way_through_the_journal() -> None:
+    data = {
+        "id": "ask_r_001",
+        "source_display_name": "Researcher_1",
+        "source_agent_id": 1,
+        "message_type": "ask",
+        "content": "Which?",
+        "created_at": 5.0,
+        "priority": {"level": 2},
+    }
+    item = PendingMessage.from_json(data)
+    assert item.to_json().items() >= data.items()
+    stored = from_json(to_json(MessageQueued(2, item)))
+    assert isinstance(stored, MessageQueued)
+    assert stored.item == item
