@@ -37,7 +37,13 @@ class Observed:
     async def events(self, since: int = 0) -> AsyncIterator[Event]:
         """Yield events as they happen, after those of this process with a number above ``since``.
 
-        Ends when the team is closed.
+        Of the past the latest 10,000 are kept, and 0 begins with the oldest of them. To see all, begin with
+        the state: ``team.events(team.state.seq)`` goes on from there. Ends when the team is closed.
+
+        Raises
+        ------
+        TeamError
+            Events that ``since`` asks for are kept no more.
         """
         async for event in self._watch.events(since):
             yield event
