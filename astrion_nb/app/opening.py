@@ -154,6 +154,11 @@ def _begin(
     def brief(model_key: str) -> bool:
         return bool(session.fact(f"brief {model_key}", bool(getattr(models.get(model_key), "brief", False))))
 
+    def hide(text: str) -> str:
+        for secret in config.secrets:
+            text = text.replace(secret.reveal(), "[hidden]")
+        return text
+
     ports = Ports(
         journal=conversation,
         order=order,
@@ -167,6 +172,7 @@ def _begin(
         home=config.home,
         human_can_act=human_can_act,
         offers=offers,
+        hide=hide,
     )
     runtime = TeamRuntime(conversation.state, ports, leader_tools=boxes[0], member_tools=boxes[1], limits=plan.limits)
 

@@ -287,7 +287,7 @@ class Agent:
             arguments = tool.parse(call.arguments)
         except Exception as error:  # a validator of the user's own may raise anything
             await order.admit(self.name, "tool", n)
-            text = error_text(_said(error))
+            text = error_text(self.team.ports.hide(_said(error)))
         else:
             if tool.side_effects:
                 await bus.durable()
@@ -302,7 +302,7 @@ class Agent:
             except Exception as error:
                 if not isinstance(error, AstrionError):
                     log.info("tool %s failed", call.name, exc_info=True)
-                text = error_text(_said(error))
+                text = error_text(self.team.ports.hide(_said(error)))
             except (asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():

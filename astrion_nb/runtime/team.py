@@ -72,6 +72,8 @@ class Ports:
         Whether a person could answer a question now.
     offers : callable
         ``offers(model_key)``: the team tools that a small model is offered; ``None`` for all.
+    hide : callable
+        ``hide(text)`` returns an error's text without the keys that are configured.
     """
 
     journal: Journal
@@ -86,6 +88,7 @@ class Ports:
     home: Any
     human_can_act: Callable[[], bool]
     offers: Callable[[str], frozenset[str] | None] = lambda key: None
+    hide: Callable[[str], str] = lambda text: text
 
 
 class TeamRuntime:
