@@ -117,6 +117,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
 
 def _list(_: argparse.Namespace) -> int:
     from ..llm.weights import describe
+    from ..render.columns import aligned
 
     rows = [("NAME", "MODEL KEY", "SIZE", "LICENCE", "WHERE, OR HOW TO GET IT")]
     rows += [
@@ -129,9 +130,7 @@ def _list(_: argparse.Namespace) -> int:
         )
         for each in describe()
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(*aligned(rows), sep="\n")
     return 0
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigError
+from ..render.columns import aligned
 
 A = TypeVar("A")
 _TOKEN = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|(\S+))""")
@@ -227,8 +228,7 @@ def usage(cls: type[Any], magic: str) -> str:
         choice = f" ({' | '.join(spec.choices)})" if spec.choices else ""
         rows.append((name, spec.help + choice))
     rows.append(("--help", "show this"))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join([*out, "", *(f"  {name:<{width}}  {text}" for name, text in rows)])
+    return "\n".join([*out, "", *(f"  {line}" for line in aligned(rows))])
 
 
 def target(text: str, names: list[str]) -> tuple[str, str]:

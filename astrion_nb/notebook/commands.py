@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, TeamError
+from ..render.columns import aligned
 from .args import Help, flag, parse, target, usage
 from .output import Rendered, show_static
 from .session import Session
@@ -111,9 +112,7 @@ class _Table(Rendered):
     _markdown: str
 
     def __new__(cls, rows: list[list[str]], markdown: str) -> _Table:
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        made = super().__new__(cls, "\n".join(lines))
+        made = super().__new__(cls, "\n".join(aligned(rows)))
         made._markdown = markdown
         return made
 
@@ -286,9 +285,10 @@ def help_(session: Session, arguments: Any, rest: str) -> None:
             raise ConfigError(f"%astrion: there is no command {rest!r}; commands are {', '.join(COMMANDS)}")
         print(usage(found.arguments, f"%astrion {found.name} {found.synopsis}".rstrip()))
         return
-    width = max(len(f"{item.name} {item.synopsis}") for item in COMMANDS.values())
     print("%astrion [COMMAND] — look at the team and steer it; %astrion alone shows the board")
-    for item in COMMANDS.values():
-        first = (item.arguments.__doc__ or "").split("\n")[0]
-        print(f"  {f'{item.name} {item.synopsis}'.rstrip():<{width}}  {first}")
+    rows = [
+        (f"{item.name} {item.synopsis}".rstrip(), (item.arguments.__doc__ or "").split("\n")[0])
+        for item in COMMANDS.values()
+    ]
+    print(*(f"  {line}" for line in aligned(rows)), sep="\n")
     print("Magics: %%team, %ask, %send, %answer; each explains itself with --help.")

@@ -5,10 +5,10 @@ Pure, like the transcript: the state and nothing else. Shows no message but the 
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 
 from ..state import TeamState
+from .columns import aligned
 from .outline import Outline, Part, lay_out
 from .page import board_page
 from .rewrite import write
@@ -43,27 +43,8 @@ def agents_table(state: TeamState, *, hide: Hide = ()) -> list[list[str]]:
     return _rows(lay_out(state, hide=hide, messages=False))
 
 
-def _width(text: str) -> int:
-    """Return the columns of a terminal that a text takes: Chinese characters take two."""
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    rows = [[" ".join(cell.split()) for cell in row] for row in rows]
-    widths = [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
-    numbers = len(widths) - 1
-    lines = []
-    for row in rows:
-        cells = []
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            gap = " " * (width - _width(cell))
-            cells.append(gap + cell if column == numbers else cell + gap)
-        lines.append("  ".join(cells).rstrip())
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return lines
+def _lines(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(aligned(rows, ruled=True, right=(len(rows[0]) - 1,)))
 
 
 def board_text(state: TeamState, *, hide: Hide = ()) -> str:
@@ -76,7 +57,7 @@ def board_text(state: TeamState, *, hide: Hide = ()) -> str:
         As for :func:`~astrion_nb.render.outline.lay_out`.
     """
     outline = lay_out(state, hide=hide, messages=False)
-    return "\n\n".join(["\n".join(_aligned(_rows(outline))), *closing_text(outline, each=True)])
+    return "\n\n".join([_lines(_rows(outline)), *closing_text(outline, each=True)])
 
 
 def board_bundle(state: TeamState, *, hide: Hide = ()) -> dict[str, str]:
@@ -93,5 +74,5 @@ def board_bundle(state: TeamState, *, hide: Hide = ()) -> dict[str, str]:
     return {
         "text/html": board_page(outline, table(rows[0], rows[1:])),
         "text/markdown": write([table(rows[0], rows[1:]), *closing_nodes(outline, each=True)]),
-        "text/plain": "\n\n".join(["\n".join(_aligned(rows)), *closing_text(outline, each=True)]),
+        "text/plain": "\n\n".join([_lines(rows), *closing_text(outline, each=True)]),
     }

@@ -113,12 +113,17 @@ class _Line:
         return re.compile(f"{_FORMULA_IN_CODE.pattern}|[{signs}]", re.IGNORECASE) if signs else _FORMULA_IN_CODE
 
     def write(
-        self, nodes: Sequence[Node], before: str = "", after: str = "", link: bool = False, marked: bool = False
+        self,
+        nodes: Sequence[Node],
+        before: str = "",
+        after: str = "",
+        link: bool = False,
+        marked: frozenset[str] = frozenset(),
     ) -> str:
         """Return the nodes as Markdown.
 
-        ``before`` and ``after`` are the neighbouring characters; ``link`` and ``marked`` say that the
-        nodes stand in a link's text, and in emphasis.
+        ``before`` and ``after`` are the neighbouring characters; ``link`` says that the nodes stand in a
+        link's text, and ``marked`` in which emphasis.
         """
         out = ""
         for index, node in enumerate(nodes):
@@ -130,7 +135,7 @@ class _Line:
                 out += "\\\n"
             elif tag == "code":
                 code = "".join(node["c"])
-                span = _code(code, self._sign(link, marked), link)
+                span = _code(code, self._sign(link, bool(marked)), link)
                 out += _escaped(code, link) if out.endswith("`") or before == "`" else span
             elif tag == "a" and link:
                 # No viewer takes a link within a link; its address would stand bare in the text and be found there.
@@ -140,11 +145,14 @@ class _Line:
                     out = out[:-1] + "&#33;"
                 href = node["href"].replace("&", "&amp;")
                 out += f"[{self.write(node['c'], '[', ']', True, marked)}]({href})"
+            elif tag in marked:
+                # Its marks would close those around it.
+                out += self.write(node["c"], out[-1:] or before, "x", link, marked)
             else:
-                children, marks = node["c"], _MARKS[tag]
-                if len(children) == 1 and {tag, _tag(children[0])} == {"em", "strong"}:
-                    children, marks = children[0]["c"], "***"
-                inner = self.write(children, "x", "x", link, True)
+                children, marks, opened = node["c"], _MARKS[tag], marked | {tag}
+                if len(children) == 1 and {tag, _tag(children[0])} == {"em", "strong"} and not marked & opened:
+                    children, marks, opened = children[0]["c"], "***", marked | {"em", "strong"}
+                inner = self.write(children, "x", "x", link, opened)
                 following = self._first(nodes[index + 1 : index + 2], after)
                 mark = marks if _fits(inner, out[-1:] or before, following) else ""
                 out += f"{mark}{inner}{mark}"
