@@ -83,11 +83,12 @@ def lesson(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Execute
 
 @pytest.fixture(scope="module")
 def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A folder with a notebook of cells that have to fail, another of one such cell, and the environment they need."""
+    """A folder with a notebook of cells that have to fail, others of one each, and the environment they need."""
     folder = tmp_path_factory.mktemp("failing")
     key, asks = scripted(folder / "fails.py", FAILS), scripted(folder / "asks.py", ASKS)
     make(folder / "all.ipynb", ["%load_ext astrion_nb", *(code.format(asks=asks) for code, _ in FAILING)])
-    make(folder / "one.ipynb", ["%load_ext astrion_nb", FAILING[0][0]])
+    for name, (code, _) in zip(("one", "role", "option"), FAILING, strict=False):
+        make(folder / f"{name}.ipynb", ["%load_ext astrion_nb", code])
     return folder, {"ASTRION_MODEL": key, "ASTRION_HOME": str(folder / "home"), "ASTRION_LANGUAGE": "en"}
 
 
@@ -186,11 +187,10 @@ def test_nbval_lax_fails_every_cell_whose_team_fails(failing: tuple[Path, dict[s
     assert found.of("all") == expected, found.output
 
 
-def test_nbmake_fails_a_notebook_whose_team_fails(failing: tuple[Path, dict[str, str]]) -> None:
+def test_nbmake_fails_a_notebook_whose_team_role_or_option_fails(failing: tuple[Path, dict[str, str]]) -> None:
     folder, env = failing
-    found = verify(folder, "--nbmake", "one.ipynb", env=env)
-    assert set(found.outcomes.values()) == {"FAILED"}, found.output
-    assert len(found.outcomes) == 1
+    found = verify(folder, "--nbmake", "one.ipynb", "role.ipynb", "option.ipynb", env=env)
+    assert list(found.outcomes.values()) == ["FAILED"] * 3, found.output
 
 
 def test_nbclient_gets_one_line_from_every_failing_cell(failing: tuple[Path, dict[str, str]]) -> None:
