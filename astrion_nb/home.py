@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from . import given
 from .disk import make_folder
 from .errors import ConfigError, StorageError
 
@@ -31,7 +32,6 @@ Language = Literal["zh", "en"]
 DEFAULT_ROOT = "~/.astrion/astrion/host"
 
 _PACKAGE = Path(__file__).resolve().parent
-
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -58,16 +58,19 @@ class Home:
     root: Path
 
     def __init__(self, root: Path | str | None = None) -> None:
-        given = root if root is not None else os.environ.get("ASTRION_HOME") or DEFAULT_ROOT
+        given.path("the home", root)
+        said = root if root is not None else os.environ.get("ASTRION_HOME") or DEFAULT_ROOT
+        if not os.fspath(said):
+            raise ConfigError("the home is empty; use the path of a folder, or None for ASTRION_HOME")
         try:
-            path = Path(given).expanduser().absolute()
+            path = Path(said).expanduser().absolute()
         except RuntimeError as error:
-            raise ConfigError(f"the home {str(given)!r} cannot be resolved ({error}): set ASTRION_HOME") from error
+            raise ConfigError(f"the home {str(said)!r} cannot be resolved ({error}): set ASTRION_HOME") from error
         # A folder that does not exist yet is made; not where a file, or a device, is in its way.
         there = next((part for part in (path, *path.parents) if os.path.lexists(part)), path)
         if os.path.lexists(there) and not there.is_dir():
             held = "is" if there == path else f"lies below {str(there)!r}, which is"
-            raise ConfigError(f"the home {str(given)!r} {held} a file, not a folder: set ASTRION_HOME to a folder")
+            raise ConfigError(f"the home {str(said)!r} {held} a file, not a folder: set ASTRION_HOME to a folder")
         object.__setattr__(self, "root", path)
 
     @property
@@ -120,6 +123,20 @@ class Home:
         for folder in (self.agents, self.conversations, self.own):
             make_folder(folder)
         return self
+
+
+def as_home(what: str, value: Home | Path | str | None) -> Home:
+    """Return the home that a caller means: a ``Home``, the path of its folder, or ``None`` for the environment's.
+
+    Raises
+    ------
+    ConfigError
+        It is neither; ``what`` is named.
+    """
+    if isinstance(value, Home):
+        return value
+    given.path(what, value)
+    return Home(value)
 
 
 def builtin_roles() -> Path:
@@ -200,4 +217,4 @@ def parse_language(text: str, where: str) -> Language:
         return "zh"
     if short == "en":
         return "en"
-    raise ConfigError(f"{where} is {text!r}; it can be 'zh' or 'en'")
+    raise ConfigError(f"{where} is {given.shown(text)}; it can be 'zh' or 'en'")

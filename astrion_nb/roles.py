@@ -1,6 +1,6 @@
-"""Roles: what kind of agent can be created, read from and written to ``agents/<role_id>.md``.
+"""Roles on disk: what kind of agent can be created, read from and written to ``agents/<role_id>.md``.
 
-A role is a frozen value; its file is YAML frontmatter and a Markdown body, the role's own prompt
+What a role is, :mod:`~astrion_nb.role` says; its file is YAML frontmatter and a Markdown body, the role's own prompt
 (data model §2, decision 32). The folder is shared with other applications: nothing but
 ``<role_id>.md`` is ever written there, and never over a file that exists unless the caller says
 so. Shipped roles are copied into it once. This module does not know models, agents or
@@ -12,97 +12,44 @@ from __future__ import annotations
 import difflib
 import functools
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+from . import given
 from .disk import write_atomic
 from .errors import RoleError, RoleFileError
-from .home import Home, Language, builtin_roles, language
+from .home import Home, Language, as_home, builtin_roles, language
 from .lock import locked
+from .role import FIELDS, ID, MAX_NAME, Role, ThinkingMode, check_id, check_role, name_problems, validate
 
 if TYPE_CHECKING:
     from .rolefile import Parts
 
-ThinkingMode = Literal["fast", "thinking"]
+__all__ = [
+    "MAX_NAME",
+    "Role",
+    "RoleSet",
+    "ThinkingMode",
+    "builtin_ids",
+    "check_id",
+    "ensure_builtin",
+    "in_language",
+    "list",
+    "list_roles",
+    "load",
+    "load_file",
+    "save",
+    "validate",
+]
 
-ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-MAX_NAME = 100
-
-_KNOWN = ("id", "name", "description", "model", "thinking_mode")
 # What other writers of these files put for the two modes (decision 26).
 _THINKING: Mapping[str, ThinkingMode] = {
     **dict.fromkeys(("thinking", "deep", "true", "yes", "on"), "thinking"),
     **dict.fromkeys(("fast", "false", "no", "off"), "fast"),
 }
 _NULL = frozenset({"", "~", "null"})
-# Line ends of any kind and control characters: a name stands alone in an envelope's first line.
-# Among them those that turn the direction of what follows: a name would read as another one.
-_UNNAMEABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """A kind of agent.
-
-    Parameters
-    ----------
-    id : str
-        ``[a-z0-9][a-z0-9_-]{0,63}``; also the name of its file.
-    name : str
-        Display name; its agents are shown as ``{name}_{n}``.
-    description : str
-        One or two sentences by which a leader chooses it.
-    prompt : str
-        The role's own part of the system prompt, Markdown.
-    model : str, optional
-        Model key that its agents use unless the creator says otherwise.
-    thinking_mode : {"fast", "thinking"}, optional
-        Mode that its agents use unless the creator says otherwise.
-    extra : mapping
-        Keys of the file that this package does not know, in their order; they survive a save.
-    path : Path, optional
-        Where it was read from.
-    preset : bool
-        It bears the id of a role that comes with the package.
-    warnings : tuple of str
-        What was assumed when it was read, each naming file and line.
-    keys : tuple of str
-        Order of the keys in its file, kept by a save.
-
-    Notes
-    -----
-    Data model §2; decision 32.
-    """
-
-    id: str
-    name: str
-    description: str
-    prompt: str = ""
-    model: str | None = None
-    thinking_mode: ThinkingMode | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    path: Path | None = field(default=None, compare=False)
-    preset: bool = field(default=False, compare=False)
-    warnings: tuple[str, ...] = field(default=(), compare=False)
-    keys: tuple[str, ...] = field(default=(), compare=False, repr=False)
-
-    def system_prompt(self, base: str) -> str:
-        """Return the system prompt that is frozen into an agent when it is created.
-
-        Parameters
-        ----------
-        base : str
-            The base prompt for members.
-
-        Returns
-        -------
-        str
-            Base prompt, an empty line, the role's prompt as it stands (data model §2).
-        """
-        return f"{base.rstrip()}\n\n{self.prompt}" if self.prompt.strip() else base.rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +83,14 @@ class RoleSet:
         return next((role for role in self.roles if role.id == role_id), None)
 
 
-def load(role_id: str, home: Home | None = None) -> Role:
+def load(role_id: str, home: Home | Path | str | None = None) -> Role:
     """Read one role from the agents directory.
 
     Parameters
     ----------
     role_id : str
         Its id.
-    home : Home, optional
+    home : Home or path, optional
         Default: the home of the environment.
 
     Raises
@@ -153,8 +100,8 @@ def load(role_id: str, home: Home | None = None) -> Role:
     RoleFileError
         Its file cannot be used.
     """
-    home = home or Home()
     check_id(role_id)
+    home = as_home("roles.load: home", home)
     ensure_builtin(home)
     path = home.agents / f"{role_id}.md"
     if not path.is_file():
@@ -165,7 +112,7 @@ def load(role_id: str, home: Home | None = None) -> Role:
     return load_file(path)
 
 
-def load_file(path: Path) -> Role:
+def load_file(path: Path | str) -> Role:
     """Read one role file, wherever it lies.
 
     The file's name, without ``.md``, has to be the role's id. A missing id is taken from it, and a
@@ -178,6 +125,8 @@ def load_file(path: Path) -> Role:
     """
     from . import rolefile
 
+    given.path("roles.load_file: path", path, none=False, error=RoleError)
+    path = Path(path)
     try:
         # Opening a pipe would wait until somebody writes to it.
         if path.exists() and not path.is_file():
@@ -188,15 +137,15 @@ def load_file(path: Path) -> Role:
     return _build(rolefile.parse(data, path.name), path)
 
 
-def list_roles(home: Home | None = None) -> RoleSet:
+def list_roles(home: Home | Path | str | None = None) -> RoleSet:
     """Read all roles of the agents directory; files that cannot be used are reported, not raised.
 
     Parameters
     ----------
-    home : Home, optional
+    home : Home or path, optional
         Default: the home of the environment.
     """
-    home = home or Home()
+    home = as_home("roles.list: home", home)
     ensure_builtin(home)
     roles: dict[str, Role] = {}
     errors: dict[str, RoleFileError] = {}
@@ -212,7 +161,7 @@ def list_roles(home: Home | None = None) -> RoleSet:
     return RoleSet(tuple(roles[role_id] for role_id in sorted(roles)), tuple(errors[name] for name in sorted(errors)))
 
 
-def save(role: Role, *, overwrite: bool = False, home: Home | None = None) -> Role:
+def save(role: Role, *, overwrite: bool = False, home: Home | Path | str | None = None) -> Role:
     """Write a role to the agents directory.
 
     Parameters
@@ -221,7 +170,7 @@ def save(role: Role, *, overwrite: bool = False, home: Home | None = None) -> Ro
         What to write. Line ends in the prompt become LF.
     overwrite : bool
         Replace an existing file of that id; without it an existing file is never touched.
-    home : Home, optional
+    home : Home or path, optional
         Default: the home of the environment.
 
     Returns
@@ -238,9 +187,10 @@ def save(role: Role, *, overwrite: bool = False, home: Home | None = None) -> Ro
     """
     from . import rolefile
 
+    given.switch("roles.save: overwrite", overwrite, error=RoleError)
     if problems := validate(role):
         raise RoleError("; ".join(problems))
-    home = home or Home()
+    home = as_home("roles.save: home", home)
     # A shipped role that has not been copied yet exists too, and must not be shadowed by accident.
     ensure_builtin(home)
     path = home.agents / f"{role.id}.md"
@@ -252,49 +202,7 @@ def save(role: Role, *, overwrite: bool = False, home: Home | None = None) -> Ro
     return load_file(path)
 
 
-def validate(role: Role) -> tuple[str, ...]:
-    """Return what keeps a role from being written, one line each; empty when it is well formed.
-
-    Reading is more tolerant than this (see :func:`load_file`).
-    """
-    problems: list[str] = []
-    try:
-        check_id(role.id)
-    except RoleError as error:
-        problems.append(str(error))
-    problems += _name_problems(role.name)
-    if not role.description.strip():
-        problems.append("the role has no description: say in one sentence what it is for")
-    if role.thinking_mode not in (None, "fast", "thinking"):
-        problems.append(f"thinking_mode is {role.thinking_mode!r}; it can be 'fast' or 'thinking'")
-    if role.model is not None and (not role.model.strip() or _UNNAMEABLE.search(role.model)):
-        problems.append(f"the model key {role.model!r} is empty or holds a line break")
-    if clash := [key for key in role.extra if key in _KNOWN and key != "thinking_mode"]:
-        problems.append(f"the extra key {clash[0]!r} is a field of its own")
-    problems += [
-        f"the {name} holds a lone surrogate character, which no file can hold"
-        for name in ("description", "prompt")
-        if any("\ud800" <= char <= "\udfff" for char in getattr(role, name))
-    ]
-    return tuple(problems)
-
-
-def check_id(role_id: str) -> None:
-    """Refuse what cannot be a role id, and so cannot become a path.
-
-    Raises
-    ------
-    RoleError
-        It is not 1 to 64 lower-case letters, digits, ``-`` and ``_`` beginning with a letter or digit.
-    """
-    if not isinstance(role_id, str) or not ID.fullmatch(role_id):
-        raise RoleError(
-            f"{role_id!r} is not a role id: use 1 to 64 lower-case letters, digits, '-' and '_', "
-            "beginning with a letter or a digit"
-        )
-
-
-def ensure_builtin(home: Home | None = None, lang: Language | None = None) -> tuple[str, ...]:
+def ensure_builtin(home: Home | Path | str | None = None, lang: Language | None = None) -> tuple[str, ...]:
     """Copy the shipped roles that were never offered to this home into its agents directory.
 
     A file that exists is left as it is, and a role that a person deleted does not come back: which
@@ -303,7 +211,7 @@ def ensure_builtin(home: Home | None = None, lang: Language | None = None) -> tu
 
     Parameters
     ----------
-    home : Home, optional
+    home : Home or path, optional
         Default: the home of the environment.
     lang : {"zh", "en"}, optional
         Language of the prompts; default by :func:`astrion_nb.home.language`.
@@ -318,7 +226,8 @@ def ensure_builtin(home: Home | None = None, lang: Language | None = None) -> tu
     StorageError
         A file cannot be written.
     """
-    home = home or Home()
+    given.one_of("roles.ensure_builtin: lang", lang, get_args(Language), none=True, error=RoleError)
+    home = as_home("roles.ensure_builtin: home", home)
     shipped = builtin_ids()
     if shipped <= _offered(home):
         return ()
@@ -351,6 +260,8 @@ def in_language(role: Role, lang: Language) -> Role:
     role : Role
     lang : {"zh", "en"}
     """
+    check_role("roles.in_language", role)
+    given.one_of("roles.in_language: lang", lang, get_args(Language), error=RoleError)
     if role.id not in builtin_ids():
         return role
     shipped = _shipped(role.id)
@@ -422,13 +333,13 @@ def _build(parts: Parts, path: Path) -> Role:
     if name is None:
         raise RoleFileError("has no name: add a line 'name: …' to the frontmatter", file=file, line=1)
     name = name.strip()
-    if problems := _name_problems(name):
+    if problems := name_problems(name):
         raise RoleFileError(problems[0], file=file, line=parts.lines.get("name"))
     description = text("description")
     if description is None:
         warnings.append(f"{place('description')}: has no description; a leader will not know what the role is for")
     model = text("model")
-    extra = {key: value for key, value in parts.values.items() if key not in _KNOWN}
+    extra = {key: value for key, value in parts.values.items() if key not in FIELDS}
     mode = text("thinking_mode")
     thinking_mode = None if mode is None else _THINKING.get(mode.strip().lower())
     if mode is not None and thinking_mode is None:
@@ -455,16 +366,6 @@ def _is_null(value: Any) -> bool:
     from .rolefile import Bare
 
     return value == "" or (isinstance(value, Bare) and value.lower() in _NULL)
-
-
-def _name_problems(name: str) -> list[str]:
-    if not name.strip():
-        return ["the role has no name"]
-    if len(name) > MAX_NAME:
-        return [f"the name is {len(name)} characters long; {MAX_NAME} is the limit"]
-    if _UNNAMEABLE.search(name) or name != name.strip():
-        return [f"the name {name!r} holds a line break, a control character or outer spaces"]
-    return []
 
 
 def __getattr__(name: str) -> Callable[..., RoleSet]:

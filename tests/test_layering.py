@@ -19,8 +19,8 @@ import astrion_nb
 PACKAGE = Path(astrion_nb.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-VALUES = ("errors", "ids", "messages", "envelope", "events", "state")
-ROLES = ("roles", "rolefile", "prompts")
+VALUES = ("errors", "given", "ids", "messages", "envelope", "events", "state")
+ROLES = ("role", "roles", "rolefile", "prompts")
 DISK = ("disk", "lock")
 
 # Part of the package → what it may import besides the values and itself.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
+from .. import given
 from ..errors import TeamError
 from ..events import Event, Stamped
 from ..messages import Usage
@@ -45,11 +46,14 @@ class Observed:
         TeamError
             Events that ``since`` asks for are kept no more.
         """
+        given.number("events: since", since, whole=True, least=0)
         async for event in self._watch.events(since):
             yield event
 
     def watch(self, view: Callable[[Stamped], None]) -> Callable[[], None]:
         """Call ``view`` with every event, on the team's loop; returns what ends it."""
+        if not callable(view):
+            raise given.refused("watch: view", view, "use a function that takes an event")
         return self._watch.add(view)
 
     @property
@@ -99,6 +103,9 @@ class Observed:
 
     def request(self, agent: int | str, turn: int | None = None) -> dict[str, Any]:
         """Return the exact request of an agent's turn, the last by default; see :func:`~astrion_nb.app.why.request`."""
+        given.agent("request: the agent", agent)
+        if turn is not None:
+            given.number("request: turn", turn, whole=True, least=1, none="the last")
         if self._opened is None:
             raise TeamError("this team has not begun")
         return request(self._opened, agent, turn)

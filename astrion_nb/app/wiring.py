@@ -184,6 +184,7 @@ class Roles:
         if self._ids is not None and role_id not in self._ids:
             known = ", ".join(self._ids)
             raise RoleError(f"role_id: {role_id!r} is not among the roles of this team: {known}")
+        role_files.check_id(role_id)
         path = self._config.home.agents / f"{role_id}.md"
         try:
             stat = path.stat()

@@ -23,7 +23,9 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any, get_args
 
+from .. import given
 from ..errors import ContentFiltered, ModelError, ScriptError
 from ..messages import ToolCall, Usage
 from .assemble import with_partial
@@ -117,11 +119,29 @@ def say(
     ScriptError
         The chunks are not the text.
     """
-    if chunks is not None and "".join(chunks) != text:
-        raise ScriptError(f"the chunks of say({text!r}) do not join to its text; leave them out or correct them")
-    counted = Usage(*usage) if isinstance(usage, tuple) else usage
-    pieces = None if chunks is None else tuple(chunks)
+    given.text("say: the text", text, error=ScriptError)
+    given.text("say: reasoning", reasoning, error=ScriptError)
+    given.switch("say: after_message", after_message, error=ScriptError)
+    given.one_of("say: finish", finish, get_args(Finish), none=True, error=ScriptError)
+    pieces = None
+    if chunks is not None:
+        pieces = given.items("say: chunks", chunks, "use a list of texts, or None", error=ScriptError)
+        for piece in pieces:
+            given.text("say: a chunk", piece, error=ScriptError)
+        if "".join(pieces) != text:
+            raise ScriptError(f"the chunks of say({text!r}) do not join to its text; leave them out or correct them")
+    counted = _usage(usage)
     return Step(text, (), pieces, reasoning, counted, None, after_message, finish)
+
+
+def _usage(usage: Usage | tuple[int, int] | None) -> Usage | None:
+    if usage is None or isinstance(usage, Usage):
+        return usage
+    if not isinstance(usage, tuple) or len(usage) != 2:
+        raise given.refused("say: usage", usage, "use (input, output), a Usage, or None", ScriptError)
+    for count in usage:
+        given.number("say: usage", count, whole=True, least=0, error=ScriptError)
+    return Usage(*usage)
 
 
 def call(name: str, raw: str | None = None, /, **arguments: object) -> Step:
@@ -134,12 +154,27 @@ def call(name: str, raw: str | None = None, /, **arguments: object) -> Step:
         The argument text as the model would write it, also when it is not valid JSON.
     **arguments
         Arguments of the tool.
+
+    Raises
+    ------
+    ScriptError
+        An argument cannot be written as JSON.
     """
-    return Step(calls=((name, json.dumps(arguments, ensure_ascii=False) if raw is None else raw),))
+    given.text("call: the name", name, error=ScriptError)
+    given.text("call: raw", raw, none=True, error=ScriptError)
+    if raw is None:
+        try:
+            raw = json.dumps(arguments, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            told = " ".join(str(error).split())
+            raise ScriptError(f"call: the arguments of {name} are no JSON ({told}); use plain values, or raw") from None
+    return Step(calls=((name, raw),))
 
 
 def fail(error: ModelError) -> Step:
     """Return a step that raises a model error; ``say("part") + fail(…)`` fails after some text."""
+    if not isinstance(error, ModelError):
+        raise given.refused("fail: the error", error, "use a ModelError, such as ModelRefused('…')", ScriptError)
     return Step(error=error)
 
 
@@ -148,6 +183,8 @@ def until_message(step: Step | None = None) -> Step:
 
     Alone in a script it holds back the step that follows it.
     """
+    if step is not None and not isinstance(step, Step):
+        raise given.refused("until_message: the step", step, "use say(…), call(…) or fail(…)", ScriptError)
     return replace(step or Step(), after_message=True)
 
 
@@ -170,6 +207,11 @@ class ScriptedModel:
     check_on_close : bool
         Whether closing raises for unused steps.
 
+    Raises
+    ------
+    ScriptError
+        A parameter is not what it has to be; it is named.
+
     Attributes
     ----------
     requests : list of ModelRequest
@@ -184,6 +226,9 @@ class ScriptedModel:
         tokens_per_second: float | None = None,
         check_on_close: bool = True,
     ) -> None:
+        given.text("ScriptedModel: key", key, empty="leave it out, or name one", error=ScriptError)
+        given.number("ScriptedModel: tokens_per_second", tokens_per_second, none="at once", error=ScriptError)
+        given.switch("ScriptedModel: check_on_close", check_on_close, error=ScriptError)
         self.key = key
         self.endpoint = f"script:{key}"
         self.requests: list[ModelRequest] = []
@@ -194,11 +239,14 @@ class ScriptedModel:
         self.extend(script)
 
     def extend(self, script: Mapping[str, Sequence[Script]] | Sequence[Script | tuple[str, Script]]) -> None:
-        """Add steps, in any of the forms that the constructor takes."""
-        if isinstance(script, Mapping):
-            self._steps += [(actor, step) for actor, steps in script.items() for step in steps]
-        else:
-            self._steps += [step if isinstance(step, tuple) else ("*", step) for step in script]
+        """Add steps, in any of the forms that the constructor takes.
+
+        Raises
+        ------
+        ScriptError
+            It is none of these forms; nothing is added then.
+        """
+        self._steps += _pairs(script)
 
     def unused(self) -> dict[str, int]:
         """Return the number of steps that no request has used yet, by actor."""
@@ -303,3 +351,27 @@ class ScriptedModel:
         error = ScriptError(message)
         self._complaint = self._complaint or error
         return error
+
+
+def _pairs(script: object) -> list[tuple[str, Script]]:
+    """Return a script, in any of its forms, as pairs of actor and step."""
+    todo = "use {actor: [steps]}, a list of steps, or a list of (actor, step)"
+    found: list[tuple[Any, Any]] = []
+    if isinstance(script, Mapping):
+        for actor, steps in script.items():
+            found += [
+                (actor, step)
+                for step in given.items(f"ScriptedModel: {given.shown(actor)}", steps, todo, error=ScriptError)
+            ]
+    else:
+        for item in given.items("ScriptedModel: the script", script, todo, error=ScriptError):
+            if isinstance(item, tuple) and len(item) != 2:
+                raise given.refused("ScriptedModel: a step", item, todo, ScriptError)
+            found.append(item if isinstance(item, tuple) else ("*", item))
+    for actor, step in found:
+        given.text("ScriptedModel: an actor", actor, error=ScriptError)
+        if not isinstance(step, Step) and not callable(step):
+            raise given.refused(
+                f"ScriptedModel: a step for {actor}", step, "build it with say, call or fail", ScriptError
+            )
+    return found

@@ -16,7 +16,8 @@ import itertools
 import random
 from dataclasses import dataclass, fields
 
-from ..errors import BudgetExceeded, ConfigError, ModelBusy, ModelError
+from .. import given
+from ..errors import BudgetExceeded, ModelBusy, ModelError
 from ..messages import Usage
 from .order import Order
 
@@ -50,6 +51,11 @@ class Limits:
         Tokens of one agent in the whole conversation.
     max_agent_cost : float or None
         Cost of one agent in the whole conversation.
+
+    Raises
+    ------
+    ConfigError
+        A limit is not above 0, or no whole number where only such ones can be counted.
     """
 
     max_active_agents: int | None = 16
@@ -63,9 +69,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in (item.name for item in fields(self)):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
-                raise ConfigError(f"limits: {name} is {value!r}; use a number above 0, or None for no limit")
+            given.number(f"limits: {name}", getattr(self, name), whole=not name.endswith("cost"), none="no limit")
 
     def check_turns(self, turns: int, team_turns: int = 0) -> None:
         """Raise :class:`BudgetExceeded` when an agent may make no further request in this run."""

@@ -31,8 +31,8 @@ def find(state: TeamState, reference: int | str) -> tuple[AgentState, str]:
     AgentNotFound
         Nobody, or more than one, is meant; the candidates are named.
     """
-    text = str(reference).strip().strip("\"'“”").strip()
-    if text.lower() in _LEADER_WORDS:
+    text = plain(reference)
+    if is_leader(text):
         return state.leader_state, ""
     folded = text.casefold()
     for agent in state.members():
@@ -48,6 +48,16 @@ def find(state: TeamState, reference: int | str) -> tuple[AgentState, str]:
             taken = f"{agent.display_name}, agent_id {agent.agent_id}"
             return agent, f"{number} is nobody's agent_id; taken as instance {number}: {taken}"
     raise AgentNotFound(f"there is no agent {text!r}; {candidates(state)}")
+
+
+def plain(reference: int | str) -> str:
+    """Return what a reference says without the quotes and blanks around it."""
+    return str(reference).strip().strip("\"'“”").strip()
+
+
+def is_leader(reference: int | str) -> bool:
+    """Say whether a reference means the leader by a name of his."""
+    return plain(reference).casefold() in _LEADER_WORDS
 
 
 def candidates(state: TeamState) -> str:

@@ -18,9 +18,10 @@ from typing import Annotated, Any, Literal, Protocol, get_type_hints, overload
 
 import orjson
 
+from .. import given
 from ..errors import ConfigError, ToolError
-from .plain import plain_schema
 from ..messages import replace_surrogates
+from .plain import plain_schema
 
 Audience = Literal["leader", "member", "both"]
 AgentRef = Annotated[int | str, "astrion:agent"]
@@ -305,17 +306,28 @@ def _make(
 ) -> Tool:
     import re
 
+    if not callable(function):
+        raise given.refused("tool: the function", function, "use a function; its parameters become the tool's")
+    given.text("tool: name", name, none=True)
+    given.text("tool: description", description, none=True)
+    given.text("tool: scope", scope, none=True)
+    given.one_of("tool: audience", audience, ("leader", "member", "both"))
+    given.switch("tool: side_effects", side_effects)
     tool_name = name if name is not None else str(getattr(function, "__name__", ""))
     if not re.fullmatch(_NAME_PATTERN, tool_name):
-        raise ConfigError(f"tool name {tool_name!r}: use 1 to 64 of a-z, A-Z, 0-9, '_', '-'; pass name=…")
+        raise ConfigError(
+            f"tool: name is {given.shown(tool_name)}; use 1 to 64 of a-z, A-Z, 0-9, '_', '-'; pass name=…"
+        )
     try:
         hints = get_type_hints(function, include_extras=True)
-    except (NameError, TypeError) as error:
+        signature = inspect.signature(function)
+    except Exception as error:  # whatever evaluating an annotation raises
+        told = " ".join(str(error).split())
         raise ConfigError(
-            f"tool {tool_name!r}: its annotations cannot be read ({error}); import what they name"
+            f"tool {tool_name!r}: its annotations cannot be read ({told}); import what they name"
         ) from None
     context_parameter = None
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in signature.parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ConfigError(
                 f"tool {tool_name!r}: parameter {parameter.name!r} cannot be given by name; make it a plain one"

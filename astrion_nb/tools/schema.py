@@ -18,13 +18,15 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    PydanticUndefinedAnnotation,
+    PydanticUserError,
     ValidationError,
     WithJsonSchema,
     create_model,
 )
 from pydantic.json_schema import GenerateJsonSchema
 
-from ..errors import ToolError
+from ..errors import ConfigError, ToolError
 from .plain import describe
 
 
@@ -69,7 +71,13 @@ def _resolve(annotation: Any) -> Any:
 def build(
     name: str, function: Callable[..., Any], context_parameter: str | None
 ) -> tuple[dict[str, Any], type[BaseModel], frozenset[str], frozenset[str]]:
-    """Return schema, validator, parameter names and the names of the optional ones."""
+    """Return schema, validator, parameter names and the names of the optional ones.
+
+    Raises
+    ------
+    ConfigError
+        A parameter's type is one that no JSON value can be of.
+    """
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     names: list[str] = []
@@ -85,10 +93,13 @@ def build(
         info = Field(... if required else parameter.default, alias=parameter.name, description=text)
         fields[f"p{len(fields)}"] = (_resolve(inner), info)
         names.append(parameter.name)
-    model = create_model(
-        name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False, protected_namespaces=()), **fields
-    )
-    schema = model.model_json_schema(schema_generator=_Untitled)
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False, protected_namespaces=())
+    try:
+        model = create_model(name, __config__=config, **fields)
+        schema = model.model_json_schema(schema_generator=_Untitled)
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        told = str(error.message).split("\n")[0].split(". ")[0]
+        raise ConfigError(f"tool {name!r}: a parameter's type has no JSON form ({told}); use plain types") from None
     out: dict[str, Any] = {"type": "object", "properties": {}}
     for key, value in schema.get("properties", {}).items():
         value.pop("default", None)

@@ -265,7 +265,7 @@ def test_what_is_no_text_is_refused_and_the_team_stays_whole() -> None:
     async def main() -> None:
         model = ScriptedModel([say("Done.")])
         async with Team(model=model) as team:
-            for wrong, kind in ((b"Go.", "bytes"), (None, "NoneType"), (7, "int")):
+            for wrong in (b"Go.", None, 7):
                 deeds: tuple[Callable[[Any], Awaitable[Any]], ...] = (
                     team.run,
                     team.start,
@@ -274,7 +274,7 @@ def test_what_is_no_text_is_refused_and_the_team_stays_whole() -> None:
                     lambda text: team.answer("q1", text),
                 )
                 for deed in deeds:
-                    with pytest.raises(ConfigError, match=f"a text is needed, not {kind}"):
+                    with pytest.raises(ConfigError, match=r"it must be a text"):
                         await deed(wrong)
             assert (await team.run("Go.")).text == "Done."
 

@@ -1,0 +1,165 @@
+"""A team's life: opened when the first thing is asked of it, its files brought to rest, put away.
+
+Whose loop it lives on, when its documents are written, what is done with what happens to it, and what
+an end has to wait for. Knows no task, no question and no agent.
+
+Source: decisions 25, 27–29.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Self
+
+from ..errors import StorageError, TeamError
+from ..events import MessageAppended, QuestionClosed, RunEnded, Stamped
+from ..runtime.team import TeamRuntime
+from ..runtime.waits import NO_PERSON
+from .observed import Observed
+from .opening import Opened, Plan, open_team
+from .result import TeamResult, refused_question, team_result
+
+REST_BEFORE_SETTLING = 2.0
+"""Seconds of rest after which the documents are written (decision 27)."""
+
+
+class Lived(Observed):
+    """A team that can be opened and closed.
+
+    Parameters
+    ----------
+    plan : Plan
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.attended = False
+        """Set by whoever attaches a view through which a person can answer."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._settling: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unanswered: list[str] = []
+        self._closed = False
+        self._put_away = False
+        self._closing = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self) -> TeamRuntime:
+        """Open the conversation, once; everything else does it by itself.
+
+        Raises
+        ------
+        ConfigError, NoModelError
+            No model, an unknown key, a wrong setting.
+        ConversationNotFound, ConversationLocked, ConversationBroken
+            The conversation to go on with cannot be used.
+        """
+        if self._closed:
+            raise TeamError("this team is closed; make another, or go on with %%team --continue")
+        if self._opened is None:
+            self._opened = open_team(self._plan, self._observe, lambda: self.attended or self._watch.listened)
+            self._loop = asyncio.get_running_loop()
+        self._check_loop()
+        return self._opened.runtime
+
+    def _check_loop(self) -> None:
+        loop = self._loop
+        if loop is not None and loop is not asyncio.get_running_loop() and loop.is_running():
+            raise TeamError(
+                "this team lives on another event loop, which still runs: use it there "
+                "(asyncio.run_coroutine_threadsafe hands a call over)"
+            )
+
+    async def close(self) -> None:
+        """Put the team away: running agents are interrupted, waiting ones wait on, files are at rest.
+
+        May be called more than once; after an error it tries again.
+
+        Raises
+        ------
+        StorageError
+            The conversation cannot be written. It stays open, and nothing is lost.
+        """
+        self._check_loop()
+        self._closed = True
+        async with self._closing:
+            if self._put_away:
+                return
+            if self._settling is not None:
+                self._settling.cancel()
+            opened = self._opened
+            try:
+                if opened is not None:
+                    await ended(opened.runtime.shut())
+                    await ended(tuple(self._tasks))
+                    await opened.conversation.close()
+                self._put_away = True
+            finally:
+                self._watch.close()
+                if opened is not None:
+                    try:
+                        await opened.models.close()
+                    finally:
+                        opened.session.close()
+
+    def _observe(self, stamped: Stamped) -> None:
+        event = stamped.event
+        self._watch.tell(stamped)
+        if isinstance(event, RunEnded):
+            if self._opened is not None:
+                self._opened.session.save()
+                self._opened.conversation.settle_soon(resting=True)
+            self._settle_soon()
+        elif isinstance(event, QuestionClosed) and NO_PERSON in event.reason:
+            self._unanswered.append(f"{event.question_id}: {self.state.questions[event.question_id].content}")
+        elif isinstance(event, MessageAppended) and (refused := refused_question(self.state, event)):
+            self._unanswered.append(refused)
+
+    def _settle_soon(self) -> None:
+        if self._settling is not None:
+            self._settling.cancel()
+        self._settling = asyncio.get_running_loop().call_later(REST_BEFORE_SETTLING, self._settle)
+
+    def _settle(self) -> None:
+        opened = self._opened
+        if opened is not None and not opened.runtime.running and not self._closed:
+            task = asyncio.get_running_loop().create_task(self._write_documents(opened))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _write_documents(self, opened: Opened) -> None:
+        try:
+            await opened.conversation.settle()
+        except StorageError as error:
+            opened.runtime.fatal = opened.runtime.fatal or error
+
+    def result(self) -> TeamResult:
+        """Return how the last run ended, or what there is of a running one."""
+        return team_result(self.state, tuple(self._unanswered))
+
+
+async def ended(tasks: Iterable[asyncio.Task[None] | None]) -> None:
+    """Wait until cancelled turns are over, whatever they end with."""
+    left = {task for task in tasks if task is not None}
+    if left:
+        await asyncio.wait(left)
+
+
+@contextmanager
+def begun(runtime: TeamRuntime, title: str) -> Iterator[None]:
+    """Begin a run for what follows; where that is refused, no run is left that nobody would end."""
+    runtime.begin_run(title)
+    try:
+        yield
+    except BaseException:
+        if not runtime.running:
+            runtime.end_run()
+        raise
