@@ -508,6 +508,7 @@ def test_names_in_any_script_work_end_to_end(role_id: str) -> None:
 def test_a_storm_of_429_is_waited_out_by_all_with_few_requests_at_a_time() -> None:
     count, refused = 10, 30
     refusals: list[float] = []
+    asked: list[tuple[float, bool]] = []
     create = calls(
         *[("create_sub_agent", {"agent_id": n, "role_id": "ui-operator", "task": f"t{n}"}) for n in range(1, count + 1)]
     )
@@ -516,6 +517,7 @@ def test_a_storm_of_429_is_waited_out_by_all_with_few_requests_at_a_time() -> No
     def play(request: dict[str, Any], n: int) -> Response:
         if n == 1:
             return create
+        asked.append((clock[0].monotonic(), offers(request, "create_sub_agent")))
         if len(refusals) < refused:
             refusals.append(clock[0].monotonic())
             return status(429, headers={"Retry-After": "2"})
@@ -539,6 +541,10 @@ def test_a_storm_of_429_is_waited_out_by_all_with_few_requests_at_a_time() -> No
     assert all(later - earlier >= 2.0 for earlier, later in pairwise(starts)), "nobody asks too early"
     assert windows[starts[0]] <= count + 1
     assert all(windows[start] <= 2 for start in starts[1:]), "after the first wave one or two at a time"
+    first_wave = [leads for at, leads in asked if at == starts[0]]
+    assert first_wave.count(True) == 1
+    ahead = [next(leads for at, leads in asked if at == start) for start in starts[1:]]
+    assert all(either or other for either, other in pairwise(ahead)), "whenever the leader waits, it goes first"
 
 
 def test_an_endpoint_that_stays_busy_ends_in_one_report_per_agent() -> None:
