@@ -209,3 +209,46 @@ def test_stop_in_the_view_stops_the_team_and_nothing_is_asked_afterwards(lab: La
     # Whether the leader had read the report by then is open; in its agent's own part, folded, it stands.
     assert "Tea comes from one plant." in (notebook.page.locator(".jp-Notebook").text_content() or "")
     assert notebook.problems == []
+
+
+NAMES = {"planner": "规划", "tester": "C++ & <QA>"}
+ROLES = """
+from astrion_nb import Role, roles
+for role_id, name in {names!r}.items():
+    roles.save(Role(id=role_id, name=name, description="d", prompt="Work."))
+"""
+
+
+@pytest.mark.faults
+def test_names_in_any_script_and_with_markup_are_text_in_the_view_and_are_asked_by_name(
+    lab: Lab, server: StrictServer
+) -> None:
+    gate = Gate()
+
+    def play(request: dict[str, Any], n: int) -> Any:
+        if offers(request, "create_sub_agent"):
+            made = calls(*(create(role, f"Do the work of {role}.") for role in NAMES))
+            return text("Under way.") if turns(request) else made
+        if turns(request):
+            return text("Heard by name.")
+        return [delta(content="At work. "), gate, delta(content="Done."), finish("stop")]
+
+    server.on_request = play
+    asks = "\n".join(
+        f"print(get_ipython().run_line_magic('ask', '{name}_1 are you there?'))" for name in NAMES.values()
+    )
+    notebook = opened(lab, server, ROLES.format(names=NAMES), "%%team --no-wait\nWork.", "%astrion wait", asks)
+    notebook.run(1)
+    notebook.run(2)
+    for name in NAMES.values():
+        lane(notebook, f"{name}_1", "At work.")
+    assert notebook.page.evaluate("() => document.querySelectorAll('.anb qa').length") == 0
+    gate.release()
+    notebook.run(3)
+    assert notebook.page.evaluate("() => document.querySelectorAll('.jp-OutputArea qa').length") == 0
+    for name in NAMES.values():
+        assert f"{name}_1" in notebook.page.locator(".jp-Notebook").inner_text()
+    notebook.run(4)
+    assert notebook.text(4) == "Heard by name.\n" * 2
+    assert all("name" not in message for request in server.requests for message in request["messages"])
+    assert notebook.problems == []
