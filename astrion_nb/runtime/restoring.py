@@ -33,7 +33,7 @@ def restore(team: TeamRuntime) -> None:
                 team.bus.publish(StatusChanged(number, "waiting"))
             agent.wake(resume=True)
             continue
-        agent.close_calls("interrupted")
+        agent.calls.close("interrupted")
         if agent_state.status in ("running", "waiting"):
             team.bus.publish(StatusChanged(number, "idle", "interrupted"))
             if number != LEADER_ID:

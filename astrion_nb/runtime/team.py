@@ -284,7 +284,7 @@ class TeamRuntime:
 
     def _wait_changed(self, number: int) -> None:
         agent = self.agent(number)
-        agent.clock()
+        agent.wait_changed()
         if agent.task is None and agent.state.open_calls and not self.ending:
             agent.wake(resume=True)  # its answer came while nobody worked on its turn
 

@@ -1,0 +1,143 @@
+"""The tool calls of one agent: run, answered late, or closed with a result that says how they ended.
+
+Every call gets exactly one result (decision 29), whatever the tool, its author or the team does.
+Knows no particular tool and no file.
+
+Source: decisions 21, 22, 27, 29.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, cast
+
+from ..errors import AstrionError, StorageError
+from ..events import MessageAppended
+from ..messages import Message, ToolCall
+from ..state import Question
+from ..tools.registry import TeamPort, ToolContext, error_text, result_text
+from .called import CallPort
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+log = logging.getLogger(__name__)
+
+RESULT_LIMIT = 400_000
+"""Characters of one tool result that enter a history; the rest is cut with a marker."""
+
+
+class Calls:
+    """The open tool calls of an agent.
+
+    Parameters
+    ----------
+    agent : Agent
+    """
+
+    __slots__ = ("_agent", "_started")
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._started: set[str] | None = None
+
+    def forget(self) -> None:
+        """Note that the agent rests."""
+        self._started = None
+
+    async def run(self) -> None:
+        """Run the calls of the last response, as they were stored, at the same time."""
+        self._started = set()
+        numbered = [(call, self._agent.step("tool")) for call in self._agent.state.messages[-1].tool_calls]
+        if len(numbered) == 1:
+            await self._call(*numbered[0])
+            return
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._call(call, n)) for call, n in numbered]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _call(self, call: ToolCall, n: int) -> None:
+        agent, team = self._agent, self._agent.team
+        order = team.order
+        try:
+            tool = agent.tools[call.name]
+            arguments = tool.parse(call.arguments)
+        except Exception as error:  # a validator of the user's own may raise anything
+            await order.admit(agent.name, "tool", n)
+            text = error_text(team.ports.hide(_said(error)))
+        else:
+            if tool.side_effects:
+                await team.bus.durable()
+            await order.admit(agent.name, "tool", n)
+            if self._started is not None:
+                self._started.add(call.id)
+            try:
+                port = team.port if tool.scope == "team" else cast(TeamPort, CallPort(agent, call.id))
+                text = result_text(await tool.call(arguments, ToolContext(agent.id, call.id, port)))
+            except StorageError:
+                raise
+            except Exception as error:
+                if not isinstance(error, AstrionError):
+                    log.info("tool %s failed", call.name, exc_info=True)
+                text = error_text(team.ports.hide(_said(error)))
+            except (asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
+                text = error_text(f"the tool ended itself ({type(error).__name__})")
+        await order.admit(agent.name, "result", n)
+        self._append(call, text)
+
+    def _append(self, call: ToolCall, text: str) -> None:
+        agent = self._agent
+        if call.id not in agent.state.open_calls:
+            return  # closed from outside meanwhile; a late result is dropped
+        if len(text) > RESULT_LIMIT:
+            text = f"{text[:RESULT_LIMIT]}\n[cut: {len(text) - RESULT_LIMIT} of {len(text)} characters left out]"
+        message = Message("tool", text, agent.state.next_message_id("tool"), tool_call_id=call.id)
+        agent.team.bus.publish(MessageAppended(agent.id, message))
+
+    async def finish(self) -> None:
+        """After loading: wait for the answers that are still to come, close every other open call."""
+        self._started = set()
+        waiting = {question.call_id: question for question in self._agent.team.waits.waits_for(self._agent.id)}
+        self.close("interrupted", keep=set(waiting))
+        numbered = [(question, self._agent.step("tool")) for question in waiting.values()]
+        await asyncio.gather(*(self._resume(question, n) for question, n in numbered))
+
+    async def _resume(self, question: Question, n: int) -> None:
+        call, _ = self._agent.state.open_calls[question.call_id]
+        result = await self._agent.team.port.answer_result(question)
+        await self._agent.team.order.admit(self._agent.name, "result", n)
+        self._append(call, result_text(result))
+
+    def close(self, how: str, keep: set[str] | frozenset[str] = frozenset()) -> None:
+        """Give every open tool call a result that says how it ended (decision 22)."""
+        started = self._started or set()
+        for call_id, (call, _) in tuple(self._agent.state.open_calls.items()):
+            if call_id in keep:
+                continue
+            settled = self._agent.team.waits.settled(self._agent.id, call_id) if how == "interrupted" else None
+            if settled is not None:  # the answer came, and the program ended before it was handed over
+                self._append(call, result_text(self._agent.team.port.outcome(settled)))
+                continue
+            if how == "interrupted":
+                outcome = "interrupted: the program ended while it ran or before it started; it was not run again"
+            else:
+                outcome = f"{how} while it ran; what it had done stays" if call_id in started else f"not started: {how}"
+            self._append(call, error_text(outcome))
+
+
+def _said(error: Exception) -> str:
+    """Return what an error says, in one line where it is ours; one that cannot say it is named."""
+    if isinstance(error, AstrionError):
+        return str(error)
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}: (it has no text: its __str__ fails)"
