@@ -257,7 +257,10 @@ class TeamView(anywidget.AnyWidget):
             except RuntimeError:
                 # The loop is closed: nothing on it runs any more.
                 self._unwatch = self._timer = self._resting = None
+        layout = getattr(self, "layout", None)
         super().close()
+        if layout is not None:
+            layout.close()  # a comm of its own, which would stay with every run
 
     def _release(self) -> None:
         if self._unwatch is not None:

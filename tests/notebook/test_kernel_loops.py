@@ -1,0 +1,110 @@
+"""Run All, interrupts and comms on every kernel, with agents on their own thread and on the kernel's loop.
+
+Each test runs on the installed kernel, and with the slow tests on every other one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.casts import play
+from support.kernel_env import environment
+from support.kernels import INSTALLED, KERNELS
+from support.live_kernel import Kernel, live_kernel, statuses
+from support.strict_server import Gate, StrictServer, text
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in KERNELS])
+def kernel(
+    request: pytest.FixtureRequest,
+    kernel_python: Callable[[str], Path],
+    server: StrictServer,
+    home: Path,
+    tmp_path: Path,
+) -> Iterator[Kernel]:
+    python = kernel_python(request.param)
+    with live_kernel(tmp_path / "kernel", environment(server, home), python) as made:
+        yield made
+
+
+BEFORE = {
+    "a thread of its own": "pass",
+    "the kernel's loop": "%config AstrionMagics.loop = 'kernel'",
+    "a loop that somebody has patched": "import nest_asyncio2\nnest_asyncio2.apply()",
+}
+
+
+@pytest.mark.parametrize("where", list(BEFORE))
+def test_every_queued_cell_runs_in_order_wherever_the_agents_are(
+    where: str, kernel: Kernel, server: StrictServer
+) -> None:
+    play(server)
+    kernel.ok("%load_ext astrion_nb", timeout=60)
+    kernel.ok(BEFORE[where])
+    cells = kernel.queue(
+        "order = []",
+        "%%team --wait\nLook around.",
+        "order.append(1)",
+        "answer = %ask Researcher_1 is it done?\norder.append(2)",
+        "order.append(3)\nprint(order, answer)",
+        timeout=60,
+    )
+    assert [cell.error for cell in cells] == [""] * 5
+    assert statuses(cells) == ["ok"] * 5
+    assert [cell.err for cell in cells] == [""] * 5
+    assert cells[-1].out == "[1, 2, 3] Seen.\n"
+    assert [cell.reply["execution_count"] for cell in cells] == sorted(cell.reply["execution_count"] for cell in cells)
+    assert "All is well." in cells[1].text
+    awaited = kernel.ok("r = await team.run('Again.')\nprint(r.status)")
+    assert awaited.out == "completed\n"
+    assert "Traceback" not in kernel.log
+
+
+def test_an_interrupt_of_an_idle_kernel_leaves_the_team_at_work(kernel: Kernel, server: StrictServer) -> None:
+    gate = Gate()
+    play(server, member=[[gate, *text("Seen.")]])
+    kernel.ok("%load_ext astrion_nb", timeout=60)
+    kernel.ok("%%team\nLook around.")
+    gate.wait_reached()
+    kernel.interrupt()
+    assert kernel.ok("print(team.running)").out == "True\n"
+    gate.release()
+    kernel.ok("%astrion wait")
+    assert kernel.ok("print(team.result().status, team.result().text)").out == "completed All is well.\n"
+
+
+def test_every_run_opens_one_view_and_closes_what_it_opened(kernel: Kernel, server: StrictServer) -> None:
+    kernel.ok("%load_ext astrion_nb", timeout=60)
+    for line in ("%%team --wait", "%%team --wait --continue", "%%team"):
+        play(server)
+        kernel.ok(f"{line}\nLook around.")
+        kernel.ok("%astrion wait")
+    kernel.ok("%unload_ext astrion_nb")
+    kernel.listen(0.3)
+    messages = [message for cell in kernel.cells.values() for message in cell.messages] + kernel.stray
+    opened = Counter(
+        message["content"]["data"]["state"]["_model_name"] for message in messages if message["msg_type"] == "comm_open"
+    )
+    assert opened["AnyModel"] == 3
+    assert set(opened) <= {"AnyModel", "LayoutModel"}
+    ids = {
+        kind: [m["content"]["comm_id"] for m in messages if m["msg_type"] == kind]
+        for kind in ("comm_open", "comm_close")
+    }
+    assert sorted(ids["comm_open"]) == sorted(ids["comm_close"]), "no comm is left behind"
+
+
+def test_a_team_cell_may_begin_with_blank_lines_and_a_comment_above_it_fails_loudly(
+    kernel: Kernel, server: StrictServer
+) -> None:
+    cast = play(server)
+    kernel.ok("%load_ext astrion_nb", timeout=60)
+    kernel.ok("\n\n  \n%%team --wait\n\nLook around.\n")
+    assert cast.leader_requests[0]["messages"][-1]["content"] == "Look around."
+    above = kernel.run("# NBVAL_IGNORE_OUTPUT\n%%team --wait\nLook around.")
+    assert above.status == "error"
