@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from .. import given
 from ..errors import ConfigError
 from ..render.columns import aligned
 
@@ -163,14 +164,17 @@ def _value(rest: str, magic: str, spec: _Spec, cls: type[Any]) -> tuple[Any, str
             return default, rest
         raise ConfigError(f"{magic}: {spec.option} needs a value: {spec.option} {spec.value or 'VALUE'}")
     text = next(group for group in found.groups() if group is not None)
+    if not quoted and text[0] in "\"'":
+        raise ConfigError(f"{magic}: {spec.option} begins with {text[0]} and has no second one; close the quote")
     rest = rest[found.end() :]
     if spec.choices and text not in spec.choices:
-        raise ConfigError(f"{magic}: {spec.option} is {text!r}; use one of {', '.join(spec.choices)}")
+        raise given.refused(f"{magic}: {spec.option}", text, f"use one of {', '.join(spec.choices)}")
     if spec.kind in (int, float):
         try:
             number = spec.kind(text)
         except ValueError:
-            raise ConfigError(f"{magic}: {spec.option} is {text!r}; it must be a number") from None
+            raise given.refused(f"{magic}: {spec.option}", text, "it must be a number") from None
+        given.number(f"{magic}: {spec.option}", number, whole=spec.kind is int)
         return number, rest
     if get_origin(spec.kind) in (list, tuple):
         return tuple(part.strip() for part in text.split(",") if part.strip()), rest

@@ -127,7 +127,7 @@ _Wait = make_dataclass(
 
 @command("wait", "", _Wait)
 def wait(session: Session, arguments: Any, rest: str) -> None:
-    """Wait until the team rests. Shows the transcript of a run whose cell said --no-wait."""
+    """Wait until the team rests. Shows the transcript of a run whose cell said --no-wait, or that a message began."""
     session.wait_again(arguments.timeout)
 
 
@@ -165,7 +165,7 @@ def terminate(session: Session, arguments: Any, rest: str) -> None:
 @command("retry")
 def retry(session: Session, arguments: Any, rest: str) -> None:
     """Let the agents that failed go on, after an endpoint's outage."""
-    revived = session.do(session.current().retry())
+    revived = session.act(lambda team: team.retry())
     print(f"at work again: {', '.join(revived)}" if revived else "nobody had failed")
 
 

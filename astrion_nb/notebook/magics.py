@@ -22,7 +22,7 @@ from .args import Help, flag, parse, target
 from .commands import run_command
 from .frontend import allows_input, has_kernel
 from .output import Rendered
-from .session import Session, checked_text
+from .session import Session
 
 _CURRENT = "\0current"
 _NO_FRAME = 1_000_000
@@ -72,7 +72,8 @@ class AskArgs:
 class SendArgs:
     """Send a message to an agent, or the leader: %send TARGET text.
 
-    An agent at work gets it before its next model request; one at rest begins a new task."""
+    An agent at work gets it before its next model request; one at rest begins a new task. Where the
+    whole team rested, the cell shows it at work, and %astrion wait its transcript."""
 
     expand: bool = flag(False, "expand {…} and $… in the text as IPython does")
 
@@ -202,8 +203,7 @@ class AstrionMagics(Magics):
             return None
         arguments, rest = parsed
         who, text = self._addressed(rest, cell, arguments.expand, "%send")
-        team = self.session.current()
-        return Rendered(self.session.do(team.send(who, text)))
+        return Rendered(self.session.act(lambda team: team.send(who, text)))
 
     @no_var_expand
     @line_cell_magic
@@ -217,8 +217,7 @@ class AstrionMagics(Magics):
         if not question_id:
             raise ConfigError("%answer: name the question: %answer QUESTION_ID text; %astrion shows the open ones")
         text = self._text(_joined(text, cell), arguments.expand, "%answer: the answer")
-        team = self.session.current()
-        self.session.do(team.answer(question_id, text))
+        self.session.act(lambda team: team.answer(question_id, text))
 
     @no_var_expand
     @line_magic
@@ -249,7 +248,10 @@ class AstrionMagics(Magics):
         return who, self._text(_joined(text, cell), False, f"{magic}: the text")
 
     def _text(self, text: str, expand: bool, what: str) -> str:
-        return checked_text(self._expanded(text) if expand else text, what)
+        said = self._expanded(text) if expand else text
+        if not said.strip():
+            raise ConfigError(f"{what} is empty")
+        return said
 
     def _expanded(self, text: str) -> str:
         # Beyond the stack's end IPython looks at the user's names only, and not at those of this function too.

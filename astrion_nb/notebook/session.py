@@ -1,8 +1,8 @@
-"""The team of one kernel: started, watched, waited for, put away.
+"""What a cell does with the kernel's team: starts it, waits for it, asks it, shows it.
 
-Magics and widgets call it from any thread; everything that belongs to the team happens on the
-bridge's loop, and plain values come back. It decides what a cell shows and when a cell waits; it
-does not parse lines and it knows no comm.
+It decides what a cell shows and when a cell waits. Magics call it in the cell's thread; what belongs
+to the team happens on the bridge's loop. It does not parse lines, knows no comm, and leaves the team's
+keeping to :mod:`~astrion_nb.notebook.keeping`.
 """
 
 from __future__ import annotations
@@ -10,41 +10,28 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import sys
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ..app.config import Config
 from ..app.result import TeamResult
-from ..app.shelf import conversations, role_set
 from ..app.team import Team
-from ..errors import (
-    AstrionError,
-    ConfigError,
-    NobodyToAnswer,
-    QuestionError,
-    RunFailed,
-    TeamBusy,
-    TeamError,
-)
-from ..events import Stamped, StatusChanged
-from ..ids import LEADER_ID
-from .bridge import POLL, Bridge, KernelLoop, ThreadLoop
+from ..errors import AstrionError, NobodyToAnswer, QuestionError, RunFailed, TeamError
+from ..events import RunStarted, Stamped
+from .bridge import POLL
 from .frontend import allows_input, has_kernel
+from .keeping import Kept, opened
 from .output import show_static
-from .remote import RemoteTeam
-from .shown import Shown, Trouble, transcript
+from .shown import Shown, transcript
 
 T = TypeVar("T")
-AT_EXIT = 3.0
-"""Seconds that a kernel's end waits for files to be at rest; the journal holds everything anyway."""
 BEFORE_INPUT = 3.0
 """Seconds that an open question waits for a click before the cell asks in its own line."""
+_AT_WORK = ("running", "waiting")
 
 
-class Session:
-    """Everything that one shell has of this package.
+class Session(Kept):
+    """The team of one shell, as cells use it.
 
     Parameters
     ----------
@@ -54,180 +41,8 @@ class Session:
     """
 
     def __init__(self, shell: Any, settings: Callable[[], tuple[dict[str, Any], dict[str, Any]]]) -> None:
-        self.shell = shell
-        self._settings = settings
-        self._lock = threading.RLock()
-        self._bridge: Bridge | None = None
-        self._mode = "thread"
-        self._unseen: list[Trouble] = []
+        super().__init__(shell, settings)
         self._told_viewless = False
-        self._waiting = 0
-        self.variable = "team"
-        self.team: Team | None = None
-        self.shown: Shown | None = None
-
-    # -- the loop -----------------------------------------------------------------------
-
-    @property
-    def bridge(self) -> Bridge:
-        """The bridge to the team's loop, made at first use."""
-        with self._lock:
-            if self._bridge is None:
-                self._bridge = KernelLoop() if self._mode == "kernel" else ThreadLoop()
-            return self._bridge
-
-    def set_loop(self, mode: str) -> None:
-        """Choose where agents run: ``thread`` or ``kernel``; not while a team is open."""
-        if mode == self._mode:
-            return
-        if self.team is not None:
-            self.close_team()
-        with self._lock:
-            if self._bridge is not None:
-                self._bridge.close()
-                self._bridge = None
-            self._mode = mode
-
-    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run something short on the team's loop and return its value."""
-        try:
-            bridge = self.bridge
-        except AstrionError:
-            coroutine.close()
-            raise
-        future = bridge.submit(coroutine)
-        try:
-            while not future.done():
-                bridge.pump(future, POLL)
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
-        return future.result()
-
-    def look(self, function: Callable[[], T]) -> T:
-        """Read something of the team on its loop."""
-        return self.bridge.look(function)
-
-    # -- the team -----------------------------------------------------------------------
-
-    def config(self, **flags: Any) -> Config:
-        """Return what is configured now."""
-        session, profile = self._settings()
-        return Config.load(flags=flags, session=session, profile=profile)
-
-    def current(self) -> Team:
-        """Return the open team.
-
-        Raises
-        ------
-        TeamError
-            There is none.
-        """
-        if self.team is None:
-            raise TeamError("there is no team in this kernel: start one with %%team, or %astrion resume ID")
-        return self.team
-
-    def names(self) -> list[str]:
-        """Return the display names that can be addressed now."""
-        team = self.team
-        if team is None:
-            return []
-        return self.look(lambda: [agent.display_name for agent in team.agents if agent.status != "terminated"])
-
-    def running(self) -> bool:
-        """Say whether a run is under way."""
-        team = self.team
-        return team is not None and self.look(lambda: team.running)
-
-    def refuse_while_running(self) -> None:
-        """Raise :class:`TeamBusy` while a run is under way; the message names the ways on."""
-        if self.running():
-            raise TeamBusy(
-                "a team is at work: write to it with %send leader …, go on with it later with %%team --continue, "
-                "or end it with %astrion stop"
-            )
-
-    def adopt(self, team: Team) -> None:
-        """Make a team the kernel's, putting an earlier one away."""
-        self.close_team()
-        team.watch(self._notice)
-        with self._lock:
-            self.team = team
-            space = self.shell.user_ns
-            if self.variable not in space or _ours(space[self.variable]):  # never over a variable of the user's
-                space[self.variable] = RemoteTeam(team, self.bridge)
-
-    def make_way(self, conversation_id: str) -> None:
-        """Close the open team if it holds a conversation that is to be opened again."""
-        if self.team is not None and self.team.conversation_id == conversation_id:
-            self.close_team()
-
-    def close_team(self) -> None:
-        """Put the open team away: files at rest, lock free. What fails is said at the next magic."""
-        with self._lock:
-            team, self.team = self.team, None
-            shown, self.shown = self.shown, None
-        if team is None:
-            return
-        if shown is not None:
-            shown.close_view()
-        try:
-            self.do(team.close())
-        except AstrionError as error:
-            self._note(Trouble(f"{type(error).__name__}: {error}"))
-        if shown is not None and shown.finishing is not None:  # its transcript is on the way to its cell
-            concurrent.futures.wait([shown.finishing], 5.0)
-
-    def close(self) -> None:
-        """End everything; the magics are about to go."""
-        self.close_team()
-        if _ours(self.shell.user_ns.get(self.variable)):
-            del self.shell.user_ns[self.variable]
-        with self._lock:
-            bridge, self._bridge = self._bridge, None
-            unseen, self._unseen = self._unseen, []
-        if bridge is not None:
-            bridge.close()
-        for trouble in unseen:
-            print(trouble.text, file=sys.stderr)
-
-    def put_away(self) -> None:
-        """At the kernel's end: put the files of the open team at rest, within a few seconds."""
-        with self._lock:
-            team, bridge = self.team, self._bridge
-        if team is not None and isinstance(bridge, ThreadLoop):
-            concurrent.futures.wait([bridge.submit(team.close())], AT_EXIT)
-
-    # -- trouble ------------------------------------------------------------------------
-
-    def surface(self) -> None:
-        """Say, once, what went wrong where no cell was waiting.
-
-        Raises
-        ------
-        RunFailed
-            Nobody reads what is printed here (nbclient, nbval, papermill): the cell fails instead.
-        """
-        with self._lock:
-            unseen, self._unseen = self._unseen, []
-        told = [trouble.text for trouble in unseen if trouble.text]
-        if told and not allows_input(self.shell):
-            raise RunFailed(f"before this cell: {'; '.join(told)}")
-        for line in told:
-            print(line, file=sys.stderr)
-
-    def _notice(self, stamped: Stamped) -> None:
-        """On the team's loop: note an agent that fails while no cell waits for the team and a person is there."""
-        event, team = stamped.event, self.team
-        if not isinstance(event, StatusChanged) or event.detail not in ("failed", "timed_out"):
-            return
-        if event.agent_id != LEADER_ID and team is not None and team.attended and not self._waiting:
-            name, how = team.state.name_of(event.agent_id), event.detail.replace("_", " ")
-            self._note(Trouble(f"{name} {how}: {event.error}; %astrion why {name} shows its last request"))
-
-    def _note(self, trouble: Trouble) -> None:
-        with self._lock:
-            self._unseen.append(trouble)
 
     # -- running ------------------------------------------------------------------------
 
@@ -247,12 +62,11 @@ class Session:
         self.refuse_while_running()
         team.attended = allows_input(self.shell)
         if team is not self.team:
-            self.do(_open(team))
+            self.do(opened(team))
             self.adopt(team)
-        since = self.look(lambda: {number: len(agent.messages) for number, agent in team.state.agents.items()})
-        shown = Shown(team, since, silent=silent)
+        last = self.shown
+        shown = self._shown(team, self.look(lambda: _counts(team)), silent=silent)
         self._show_view(shown)
-        self.shown = shown
         try:
             self.do(team.start(text))
         except KeyboardInterrupt:
@@ -260,6 +74,7 @@ class Session:
             raise self._interrupted(team) from None
         except BaseException:
             shown.close_view()
+            self.shown = last
             raise
         if wait:
             self.wait(shown, timeout=timeout)
@@ -267,6 +82,47 @@ class Session:
         if not silent:
             shown.keep_place()
         shown.finishing = self.bridge.submit(self._finish(shown, timeout))
+
+    def act(self, deed: Callable[[Team], Coroutine[Any, Any, T]]) -> T:
+        """Do to the team what a person does; a run that this begins is shown as of a cell that said ``--no-wait``.
+
+        Parameters
+        ----------
+        deed : callable
+            ``deed(team)``, on the team's loop.
+        """
+        team = self.current()
+        begun: list[dict[int, int]] = []
+
+        def look(stamped: Stamped) -> None:
+            if isinstance(stamped.event, RunStarted):
+                begun.append(_counts(team))
+
+        async def doing() -> T:
+            cancel = team.watch(look)
+            try:
+                return await deed(team)
+            finally:
+                cancel()
+
+        done = self.do(doing())
+        if begun:
+            shown = self._shown(team, begun[0], silent=True)
+            self._show_view(shown)
+            if shown.view is None and allows_input(self.shell):
+                print("the team is at work: %astrion wait waits for it and shows what it did")
+            shown.finishing = self.bridge.submit(self._finish(shown, None))
+        return done
+
+    def _shown(self, team: Team, since: dict[int, int], *, silent: bool) -> Shown:
+        """Put what a cell shows of a run in the place of the last one; one still owed comes with this one."""
+        last = self.shown
+        if last is not None and last.team is team:
+            last.close_view()
+            if last.silent and not last.told:
+                since = last.since
+        self.shown = Shown(team, since, silent=silent)
+        return self.shown
 
     async def _finish(self, shown: Shown, timeout: float | None) -> None:
         """In the background: when the run rests, put the transcript where the cell kept a place."""
@@ -277,7 +133,7 @@ class Session:
         except AstrionError as error:
             shown.trouble.text = f"{type(error).__name__}: {error}"
         if shown.trouble.text:
-            self._note(shown.trouble)
+            self.unseen.note(shown.trouble)
         shown.fill_place()
         if not shown.silent:
             shown.close_view()
@@ -398,33 +254,6 @@ class Session:
             shown = Shown(team, {}, silent=False)
         self.wait(shown, timeout=timeout, again=True)
 
-    def resume(self, conversation_id: str) -> str:
-        """Open a stored conversation; returns what was found, in words."""
-        self.refuse_while_running()
-        team = Team(conversation=conversation_id, config=self.config())
-        self.make_way(conversation_id)
-        team.attended = allows_input(self.shell)
-        self.do(_open(team))
-        self.adopt(team)
-        return self.look(lambda: _told(team))
-
-    def role_ids(self) -> list[str]:
-        """Return the roles that can be named."""
-        return list(role_set(self.config().home).ids)
-
-    def model_keys(self) -> list[str]:
-        """Return the models that can be named."""
-        return list(self.config().keys)
-
-    def conversation_ids(self) -> list[str]:
-        """Return the stored conversations, newest first."""
-        return [entry.id for entry in conversations(self.config().home)]
-
-    def question_ids(self) -> list[str]:
-        """Return the open questions that a person may answer."""
-        team = self.team
-        return [] if team is None else self.look(lambda: [item.question_id for item in team.open_questions])
-
     # -- showing ------------------------------------------------------------------------
 
     def transcript(self) -> dict[str, str]:
@@ -449,39 +278,6 @@ class Session:
             print(f"no live view: {error!r}", file=sys.stderr)
 
 
-_AT_WORK = ("running", "waiting")
-
-
-def _told(team: Team) -> str:
-    """Say what a resumed conversation holds."""
-    state = team.state
-    lines = [f"{state.title or 'untitled'}: {len(team.agents)} agents, {len(state.leader_state.messages)} messages"]
-    for agent in team.agents:
-        if agent.detail == "interrupted":
-            lines.append(f"  {agent.display_name} was interrupted; a message lets it go on")
-    for question in team.open_questions:
-        lines.append(
-            f"  {question.asker} waits for {question.answerer}: {question.text} (%answer {question.question_id} …)"
-        )
-    return "\n".join(lines)
-
-
-async def _open(team: Team) -> None:
-    await team.open()
-
-
-def _ours(value: Any) -> bool:
-    """Say whether a value is our stand-in for a team, also one of an earlier import."""
-    return type(value).__name__ == RemoteTeam.__name__ and type(value).__module__ == RemoteTeam.__module__
-
-
-def checked_text(text: str, what: str) -> str:
-    """Return a text that is not empty.
-
-    Raises
-    ------
-    ConfigError
-    """
-    if not text.strip():
-        raise ConfigError(f"{what} is empty")
-    return text
+def _counts(team: Team) -> dict[int, int]:
+    """Return how many messages each agent has. On the team's loop."""
+    return {number: len(agent.messages) for number, agent in team.state.agents.items()}

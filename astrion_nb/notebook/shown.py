@@ -11,22 +11,15 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..app.team import Team
 from ..ids import LEADER_ID
 from ..render.transcript import bundle
 from .output import Output, view_bundle
+from .trouble import Trouble
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Trouble:
-    """What went wrong where no cell was waiting; empty once somebody was told."""
-
-    text: str = ""
 
 
 class Shown:
