@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from support import environment
 from support.kernels import kernel_python
 from support.lab import lab, lab_session
@@ -18,6 +19,12 @@ from support.lab import lab, lab_session
 __all__ = ["kernel_python", "lab", "lab_session"]
 
 _number = itertools.count(1)
+
+# What is checked does not depend on luck: the same inputs in every run. To look for others:
+# ``--hypothesis-profile=search``.
+settings.register_profile("same", derandomize=True, deadline=None, database=None, print_blob=True)
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.load_profile("same")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,6 +8,7 @@ the schema and may be a name in practice (decision 2).
 from __future__ import annotations
 
 import inspect
+import re
 import types
 from collections.abc import Callable
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -28,6 +29,8 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from ..errors import ConfigError, ToolError
 from .plain import describe
+
+_BARE = re.compile(r"[\w.-]+")
 
 
 class _Untitled(GenerateJsonSchema):
@@ -136,7 +139,7 @@ def validate(model: type[BaseModel], data: dict[str, Any]) -> dict[str, Any]:
 
 def _fault(item: Any, model: type[BaseModel]) -> str:
     place = ".".join(str(part) for part in item["loc"]) or "arguments"
-    if not place.isprintable() or not place.strip():
+    if not _BARE.fullmatch(place):  # a key may be anything: quoted, the line still says which
         place = repr(place)
     if item["type"] == "extra_forbidden":
         known = ", ".join(str(field.alias) for field in model.model_fields.values())

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from astrion_nb.errors import ToolError
@@ -143,6 +143,8 @@ names = st.sampled_from(sorted(ALL))
 
 
 @settings(deadline=None)
+@example("leader.list_active_sub_agents", '{":": null}')
+@example("leader.list_active_sub_agents", '{"a: b; c": null}')
 @given(
     names,
     st.text(max_size=40) | json_values.map(json.dumps) | st.text(alphabet='{}[]":,\\ntrueNa0eE+-.\ud800', max_size=30),
