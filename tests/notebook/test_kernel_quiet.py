@@ -28,6 +28,8 @@ kept = [(cls, name, getattr(cls, name)) for cls, name in kept]
 tried = []
 def broken(inner, everywhere):
     def raising(*arguments, **named):
+        if arguments[1:2] == ("comm_close",):
+            return  # what a widget that was never whole says when it is collected, at whatever moment
         if everywhere or threading.current_thread() is not threading.main_thread():
             tried.append(inner.__qualname__)
             raise LookupError("no parent here")
