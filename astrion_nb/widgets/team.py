@@ -249,15 +249,15 @@ class TeamView(anywidget.AnyWidget):
 
     def close(self) -> None:
         """End the view: no timer, no watcher and no comm remain. From any thread, more than once."""
+        layout = None
         if not getattr(self, "_over", True):
-            self._over = True
+            self._over, layout = True, self.layout
             self.on_msg(self._hear, remove=True)
             try:
                 self._call(self._release)
             except RuntimeError:
                 # The loop is closed: nothing on it runs any more.
                 self._unwatch = self._timer = self._resting = None
-        layout = getattr(self, "layout", None)
         super().close()
         if layout is not None:
             layout.close()  # a comm of its own, which would stay with every run
