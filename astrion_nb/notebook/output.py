@@ -54,6 +54,6 @@ class Rendered(str):
         return str(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from ..render.markdown import safe_markdown
+        from ..render.markdown import clean, safe_markdown
 
-        return {"text/plain": str(self), "text/markdown": safe_markdown(str(self))}
+        return {"text/plain": clean(str(self)), "text/markdown": safe_markdown(str(self))}

@@ -8,18 +8,18 @@ keeping to :mod:`~astrion_nb.notebook.keeping`.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ..app.result import TeamResult
+from ..app.result import QuestionInfo, TeamResult
 from ..app.team import Team
 from ..errors import AstrionError, NobodyToAnswer, QuestionError, RunFailed, TeamError
 from ..events import RunStarted, Stamped
+from ..render.markdown import clean
 from .bridge import POLL
-from .frontend import allows_input, has_kernel
+from .frontend import allows_input, has_kernel, read_line
 from .keeping import Kept, opened
 from .output import show_static
 from .shown import Shown, transcript
@@ -226,9 +226,25 @@ class Session(Kept):
                 first = seen.setdefault(question.question_id, time.monotonic())
                 if time.monotonic() - first >= BEFORE_INPUT:
                     seen[question.question_id] = float("inf")
-                    text = input(f"{question.asker} asks ({question.question_id}): {question.text}\n> ")
-                    with contextlib.suppress(QuestionError):  # an answer from elsewhere came first
-                        self.do(team.answer(question.question_id, text))
+                    self._ask_here(question, future, team)
+
+    def _ask_here(self, question: QuestionInfo, future: concurrent.futures.Future[Any], team: Team) -> None:
+        """Ask the person in the cell's own line, until the question is settled or the cell's wait is over."""
+        name = question.question_id
+
+        def settled() -> bool:
+            return future.done() or all(name != one.question_id for one in self.look(lambda: team.questions))
+
+        prompt = clean(f"{question.asker} asks ({name}): {question.text}") + "\n> "
+        text: str | None = ""
+        while text is not None and not text.strip():  # Enter alone is no answer
+            text = read_line(prompt, settled)
+        if text is None:
+            return
+        try:
+            self.do(team.answer(name, text))
+        except QuestionError as error:
+            print(f"{error}; what was typed here is not used", file=sys.stderr)
 
     def _clicks_arrive(self) -> bool:
         shown = self.shown

@@ -53,6 +53,7 @@ const snapshot = (seq, more = {}, agents = [agent(0), agent(1)]) => ({
 });
 
 const event = (seq, event) => ({ v: 1, kind: "event", seq, event });
+const ack = (req) => ({ v: 1, kind: "ack", req });
 const delta = (seq, ...items) => ({ v: 1, kind: "delta", seq, items });
 
 test("nothing is shown before the first snapshot, whatever comes", () => {
@@ -117,6 +118,7 @@ test("a number that is not the next one is a gap: one question, and nothing take
 test("a store that hears nothing asks again, ever more seldom, and stops when it is answered", () => {
   const { store, pass, kinds } = newStore();
   store.hello();
+  store.receive(ack("r1"));
   pass(2000);
   pass(4000);
   assert.deepEqual(kinds(), ["hello", "need", "need"]);
@@ -125,10 +127,29 @@ test("a store that hears nothing asks again, ever more seldom, and stops when it
   assert.equal(kinds().length, 3);
 });
 
+test("a page says that somebody is there until it is heard, for what it says first may wait for a cell's end", () => {
+  const { store, pass, kinds, timers } = newStore();
+  store.hello();
+  store.receive(snapshot(1));
+  pass(500);
+  pass(1000);
+  assert.deepEqual(kinds(), ["hello", "hello", "hello"]);
+  store.receive(ack("r2"));
+  for (let n = 0; n < 20; n += 1) pass(16000);
+  assert.equal(kinds().length, 3);
+  const unheard = newStore();
+  unheard.store.hello();
+  unheard.store.receive(snapshot(1));
+  for (let n = 0; n < 20; n += 1) unheard.pass(16000);
+  assert.equal(unheard.kinds().length, 6);
+  assert.equal(unheard.timers.size, 0);
+});
+
 test("a kernel that stays silent is not asked for ever, and the reader is told", () => {
   const { store, pass, kinds } = newStore();
   const told = [];
   store.hello();
+  store.receive(ack("r1"));
   store.subscribe(() => told.push(store.silent));
   for (let n = 0; n < 100; n += 1) pass(16000);
   assert.equal(kinds().length, 20);

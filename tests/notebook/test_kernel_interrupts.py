@@ -213,6 +213,55 @@ def test_a_waiting_cell_asks_in_its_own_line_where_no_click_arrives(kernel: Kern
     assert "the North Sea" in cell.text
 
 
+@pytest.mark.parametrize(
+    ("line", "end"),
+    [
+        ("%answer sea-1 the North Sea", ""),
+        ("%astrion stop", ""),
+        ("", "TeamError: the team was stopped: no end after 5 seconds"),
+    ],
+    ids=["answered elsewhere", "stopped", "timed out"],
+)
+def test_the_prompt_is_withdrawn_when_nobody_needs_its_line_any_more(
+    kernel: Kernel, server: StrictServer, line: str, end: str
+) -> None:
+    cast = play(server, member=[ASKS, text("The North Sea it is.")])
+    console = kernel.subshell()
+    waiting = kernel.send("%%team --leader human --roles researcher --wait --timeout 5\nFind a sea.")
+    kernel.until(lambda: bool(waiting.prompts), what="the prompt")
+    if line:
+        kernel.finish(kernel.send(line, subshell=console))
+    after = kernel.send("print('the next cell')")
+    kernel.finish(waiting)
+    assert waiting.error == end or (end and waiting.error.startswith(end))
+    assert kernel.finish(after).out == "the next cell\n"
+    assert len(waiting.prompts) == 1
+    if line.startswith("%answer"):
+        assert "the North Sea" in said(cast.member_requests[1])
+
+
+def test_enter_alone_at_the_prompt_is_no_answer(kernel: Kernel, server: StrictServer) -> None:
+    cast = play(server, member=[ASKS, text("The North Sea it is.")])
+    kernel.answers += ["", "  ", "the North Sea"]
+    cell = kernel.ok("%%team --leader human --roles researcher --wait\nFind a sea.")
+    assert len(cell.prompts) == 3
+    assert "the North Sea" in said(cast.member_requests[1])
+
+
+def test_two_cells_that_wait_for_one_question_ask_for_one_line(kernel: Kernel, server: StrictServer) -> None:
+    play(server, member=[ASKS, text("The North Sea it is.")])
+    console = kernel.subshell()
+    asked = kernel.when("'team' in globals() and team.questions")
+    waiting = kernel.send("%%team --leader human --roles researcher --wait\nFind a sea.")
+    asked()
+    beside = kernel.send("%astrion wait", subshell=console)
+    kernel.until(lambda: bool(waiting.prompts), what="the prompt")
+    kernel.client.input("the North Sea")
+    assert kernel.finish(waiting).status == "ok"
+    assert kernel.finish(beside).status == "ok"
+    assert [len(waiting.prompts), len(beside.prompts)] == [1, 0]
+
+
 def test_an_interrupt_at_the_prompt_stops_the_run(kernel: Kernel, server: StrictServer) -> None:
     play(server, member=[ASKS, text("The North Sea it is.")])
     waiting = kernel.send("%%team --leader human --roles researcher --wait\nFind a sea.")

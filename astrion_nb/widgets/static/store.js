@@ -7,6 +7,7 @@
 export const PROTOCOL = 1;
 const ASK_AGAIN = [2000, 4000, 8000, 16000];
 const MOST_TRIES = 20;
+const HELLO_AGAIN = [500, 1000, 2000, 4000, 8000];
 const SILENT = 2; // tries without an answer after which the reader is told
 const WARNINGS = 5;
 const SLOW = 5000; // ms without an ack after which the reader is told
@@ -77,6 +78,7 @@ export class Store {
     this.waiting = true; // for a snapshot
     this.tries = 0;
     this.asking = null;
+    this.greeting = null;
     this.window = 40;
     this.team = { ...TEAM };
     this.since = this.now(); // local time at which team.elapsed held
@@ -150,9 +152,17 @@ export class Store {
     this.tell({ agents: new Set(), team: true, questions: true, roster: false, whole: false });
   }
 
-  hello() {
-    this.send("hello", { since: this.seq });
-    this.askLater();
+  // Says that somebody can act here, until the kernel has heard it. What a page says first while a cell
+  // runs may wait in that cell's own queue for its end; what it says a moment later comes through.
+  hello(said = 0) {
+    if (said === 0) this.askLater();
+    this.send("hello", { since: this.seq }, () => this.quiet());
+    if (said < HELLO_AGAIN.length) this.greeting = this.later(() => this.hello(said + 1), HELLO_AGAIN[said]);
+  }
+
+  quiet() {
+    if (this.greeting !== null) this.cancel(this.greeting);
+    this.greeting = null;
   }
 
   ask() {
@@ -175,6 +185,7 @@ export class Store {
   close() {
     if (this.asking !== null) this.cancel(this.asking);
     this.asking = null;
+    this.quiet();
     this.waiting = false;
     this.listeners.clear();
     this.requests.clear();
