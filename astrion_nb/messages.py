@@ -180,7 +180,8 @@ class Message:
         Tool messages only: the call that this is the result of.
     metadata : mapping
         ``message_source``, ``visibility``, ``starts_work``, ``agent_id``, ``envelope_id``,
-        ``status``; for an assistant message ``usage`` and ``reasoning_content``.
+        ``status``; for an assistant message ``usage``, ``reasoning_content``, and ``truncated`` with
+        the ``status`` of a turn that was ended while it was written.
     extra : mapping
         Keys of the file that this package does not know.
     """
@@ -192,6 +193,11 @@ class Message:
     tool_call_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def cut(self) -> bool:
+        """Whether it is what there was of an answer when its turn was ended: for people, never sent to a model."""
+        return self.role == "assistant" and "status" in self.metadata
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form, keys in the order the data model prints them."""

@@ -121,6 +121,8 @@ class AgentState:
     """By model key."""
     requests: int = 0
     """Responses that became part of the conversation."""
+    cuts: int = 0
+    """Those among them that were cut off by the end of their turn, and go to no model."""
     users: int = 0
     autos: int = 0
     tools: int = 0
@@ -130,9 +132,9 @@ class AgentState:
 
     @property
     def last_text(self) -> str:
-        """The last text the agent wrote, or an empty string."""
+        """The last text the agent wrote to its end, or an empty string."""
         for message in reversed(self.messages):
-            if message.role == "assistant" and message.content:
+            if message.role == "assistant" and message.content and not message.cut:
                 return message.content
         return ""
 
@@ -228,6 +230,7 @@ def _appended(agent: AgentState, event: MessageAppended, t: float) -> None:
     role = message.role
     if role == "assistant":
         agent.requests += 1
+        agent.cuts += message.cut
         for call in message.tool_calls:
             agent.open_calls[call.id] = (call, t)
         usage = message.metadata.get("usage")

@@ -26,13 +26,14 @@ def aligned(rows: Sequence[Sequence[str]], *, ruled: bool = False, right: Collec
     Parameters
     ----------
     rows : sequence of sequence of str
-        At least one, all of the same length. White space inside a cell that would break its line is one blank.
+        At least one, all of the same length. White space around a cell is left out; inside one
+        that would break its line it is one blank.
     ruled : bool
         Whether a line of dashes parts the first row from the others.
     right : collection of int
         Columns of numbers, which end below each other.
     """
-    rows = [[" ".join(cell.split()) if not cell.isprintable() else cell for cell in row] for row in rows]
+    rows = [[cell.strip() if cell.isprintable() else " ".join(cell.split()) for cell in row] for row in rows]
     widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:

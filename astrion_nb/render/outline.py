@@ -90,6 +90,8 @@ class Part:
     waits_for: str
     summary: str
     error: str
+    ended: str
+    """What ``error`` is the reason of, in a word: only of a failure it is an error."""
     usage: Usage
     bubbles: list[Bubble]
 
@@ -116,7 +118,15 @@ class Outline:
     warnings: list[str]
     run: str
     error: str
+    ended: str
+    """As for a :class:`Part`."""
     usage: Usage
+
+    def errors(self, *, each: bool) -> list[str]:
+        """Return the run's error and the leader's, with ``each`` every agent's under its name."""
+        how = {self.leader.error: self.leader.ended, self.error: self.ended}
+        errors = [f"{how[error]}: {error}" for error in dict.fromkeys((self.error, self.leader.error)) if error]
+        return errors + [f"{part.name}: {part.error}" for part in self.agents if part.error and each]
 
 
 class _Reader:
@@ -141,6 +151,7 @@ class _Reader:
             self.waits_for(agent),
             self.shown(agent.task_summary),
             self.shown(agent.error),
+            self.words.ended.get(agent.detail, self.words.error),
             agent.tokens,
             [] if since is None else self.bubbles(agent, since),
         )
@@ -230,10 +241,13 @@ class _Reader:
             # Decision 10: text beside tool calls is progress, text without is the end of the turn.
             ending: Kind = "answer" if opened_by == "ask" else "completion"
             kind = "progress" if message.tool_calls else ending
+        notes: tuple[str, ...] = ()
+        if message.metadata.get("truncated"):  # it reached nobody
+            kind, notes = None, (self.words.broke_off,)
         text = self.shown(message.content or "")
         if not text.strip():
             kind, text = None, ""
-        return Bubble(self.shown(agent.display_name), agent.agent_id, kind, "", text)
+        return Bubble(self.shown(agent.display_name), agent.agent_id, kind, "", text, notes=notes)
 
     def call(self, call: ToolCall, answer: Message | None) -> Call:
         short, arguments = self.fields(call.arguments)
@@ -349,5 +363,6 @@ def lay_out(
         [reader.shown(warning) for warning in state.warnings],
         text.run.get(state.run_status, ""),
         reader.shown(state.run_error),
+        text.ended.get(state.run_status, text.error),
         state.usage(),
     )

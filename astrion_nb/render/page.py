@@ -93,7 +93,7 @@ def _tokens(part: Part, text: Words) -> str:
 def _agent(part: Part, text: Words) -> str:
     waits = f"{part.status} ({part.waits_for})" if part.waits_for else part.status
     about = " · ".join(piece for piece in (waits, part.summary, _tokens(part, text)) if piece)
-    error = _alert(f"{text.error}: {part.error}") if part.error else ""
+    error = _alert(f"{part.ended}: {part.error}") if part.error else ""
     return (
         f'<details style="margin:.3em 0;padding:.3em .8em;border:1px solid {_SOFT};'
         f'border-left:3px solid {_colour(part.number)};border-radius:0 6px 6px 0">'
@@ -172,10 +172,7 @@ def _closing(outline: Outline, *, each: bool) -> list[str]:
         lines.append(
             f'<div style="{_TITLE}">{text.warnings}</div><ul style="margin:.2em 0;padding-left:1.6em">{items}</ul>'
         )
-    errors = [f"{text.error}: {error}" for error in dict.fromkeys((outline.error, outline.leader.error)) if error]
-    if each:
-        errors += [f"{part.name}: {part.error}" for part in outline.agents if part.error]
-    lines += [_alert(error) for error in errors]
+    lines += [_alert(error) for error in outline.errors(each=each)]
     usage = outline.usage
     counted = text.tokens_split.format(total=usage.total, input=usage.input, output=usage.output) if usage.total else ""
     footer = " · ".join(part for part in (outline.run, counted) if part)

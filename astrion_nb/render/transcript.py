@@ -163,17 +163,9 @@ def _text(outline: Outline) -> str:
         about = " · ".join(piece for piece in (part.name, waits, part.summary, counted) if piece)
         blocks.append([f"{part.number} · {about}"])
         if part.error:
-            blocks[-1] += _indented(f"{text.error}: {part.error}".split("\n"))
+            blocks[-1] += _indented(f"{part.ended}: {part.error}".split("\n"))
         blocks += [_indented(_bubble_text(bubble, text)) for bubble in part.bubbles]
     return "\n\n".join(["\n".join(block) for block in blocks] + closing_text(outline))
-
-
-def _errors(outline: Outline, each: bool) -> list[str]:
-    """Return the run's error and the leader's, with ``each`` every agent's under its name."""
-    text = outline.words
-    errors = [f"{text.error}: {error}" for error in dict.fromkeys((outline.error, outline.leader.error)) if error]
-    agents = [f"{part.name}: {part.error}" for part in outline.agents if part.error] if each else []
-    return errors + agents
 
 
 def closing_text(outline: Outline, *, each: bool = False) -> list[str]:
@@ -195,7 +187,7 @@ def closing_text(outline: Outline, *, each: bool = False) -> list[str]:
     if outline.warnings:
         warned = [line for warning in outline.warnings for line in ("- " + warning).replace("\n", "\n  ").split("\n")]
         blocks.append([f"== {text.warnings} ==", *warned])
-    blocks += [error.replace("\n", "\n  ").split("\n") for error in _errors(outline, each)]
+    blocks += [error.replace("\n", "\n  ").split("\n") for error in outline.errors(each=each)]
     if footer := _footer(outline):
         blocks.append([footer])
     return ["\n".join(block) for block in blocks]
@@ -257,7 +249,7 @@ def _document(outline: Outline) -> list[Node]:
         nodes.append({"t": "h4", "c": [f"{part.number} · {part.name}"]})
         nodes.append(_paragraph(" · ".join(piece for piece in (waits, part.summary, counted) if piece)))
         if part.error:
-            nodes.append(_paragraph(_strong(text.error), f": {part.error}"))
+            nodes.append(_paragraph(_strong(part.ended), f": {part.error}"))
         for bubble in part.bubbles:
             nodes += _bubble_nodes(bubble, text)
     return nodes + closing_nodes(outline)
@@ -277,7 +269,7 @@ def closing_nodes(outline: Outline, *, each: bool = False) -> list[Node]:
     if outline.warnings:
         items: list[Node] = [{"t": "li", "c": [warning]} for warning in outline.warnings]
         nodes += [{"t": "h3", "c": [text.warnings]}, {"t": "ul", "c": items}]
-    nodes += [_paragraph(error) for error in _errors(outline, each)]
+    nodes += [_paragraph(error) for error in outline.errors(each=each)]
     if footer := _footer(outline):
         nodes.append(_paragraph({"t": "em", "c": [footer]}))
     return nodes

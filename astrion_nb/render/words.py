@@ -27,6 +27,8 @@ class Words:
     questions: str
     warnings: str
     error: str
+    ended: dict[str, str]
+    broke_off: str
     arguments: str
     result: str
     no_result: str
@@ -55,6 +57,8 @@ ENGLISH = Words(
     questions="Open questions",
     warnings="Warnings",
     error="Error",
+    ended={"stopped": "Stopped", "timed_out": "Timed out", "interrupted": "Interrupted"},
+    broke_off="broke off",
     arguments="arguments",
     result="result",
     no_result="no result yet",
@@ -111,6 +115,8 @@ CHINESE = Words(
     questions="待回答的问题",
     warnings="警告",
     error="错误",
+    ended={"stopped": "已停止", "timed_out": "超时", "interrupted": "已中断"},
+    broke_off="输出中断",
     arguments="参数",
     result="结果",
     no_result="尚无结果",

@@ -108,7 +108,7 @@ class ReplayModel:
         if response.failure is not None:
             raise _error(response.failure, response, final)
         if not response.finish:
-            await player.hang(f"{request.actor} response {request.turn}")
+            await player.hang_after(request)
         if player.speed:
             await self._pause(response.end)
         yield _finished(response, self.key)

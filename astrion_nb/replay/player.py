@@ -76,19 +76,25 @@ class Player:
         self._places: dict[Key, int] = {}
         self._requests: dict[str, list[int]] = {}
         self._ends: dict[str, list[int]] = {}
+        self._tries: dict[tuple[str, int], list[Response]] = {}
+        for response in tape.responses:
+            self._tries.setdefault((response.actor, response.n), []).append(response)
+        self._holds: dict[int, list[tuple[str, int]]] = {}
+        self._said: set[tuple[str, int]] = set()
+        asked: dict[str, int] = {}
         for row in tape.order:
             place = len(self._steps)
             if isinstance(row, Ended):
                 # What is ended by a step is ended when that step has come; being put away is no step.
                 self._ends.setdefault(row.actor, []).append(place + (row.how == "interrupted"))
+                if row.how != "interrupted" and self._cut((row.actor, asked.get(row.actor, 0))):
+                    self._holds.setdefault(place - 1, []).append((row.actor, asked[row.actor]))
                 continue
             self._places[row[:3]] = place
             if row.kind == "request":
                 self._requests.setdefault(row.actor, []).append(place)
+                asked[row.actor] = row.n
             self._steps.append(row)
-        self._tries: dict[tuple[str, int], list[Response]] = {}
-        for response in tape.responses:
-            self._tries.setdefault((response.actor, response.n), []).append(response)
         self._tried: dict[tuple[str, int], int] = {}
         self._outcomes = {(item.agent, item.call): item for item in tape.outcomes}
         self._at = 0
@@ -155,7 +161,7 @@ class Player:
         if self._miss:
             raise ReplayMiss(self._miss)
         place = self._places.get((actor, kind, n), -1)
-        if place != self._at:
+        if place != self._at or not self._ready(place):
             if place < self._at:
                 if not self._will_end(actor):
                     raise self.fail(f"{actor} comes to {kind} {n}, which it does not hold")
@@ -182,14 +188,28 @@ class Player:
         recorded = self._steps[at].at
         self._elapsed = at + 1 if recorded is None else recorded
         self._at = at = at + 1
-        loop = asyncio.get_running_loop()
-        self._moved = loop.time()
+        self._moved = asyncio.get_running_loop().time()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Wake whoever takes the next step, unless it ends an answer of which something is still to be said."""
+        at = self._at
+        if not self._ready(at):
+            return
         future = self._waiting.pop(at, None)
         if future is not None:
             if not future.done():
                 future.set_result(None)
         elif at in self._deadlines:
-            loop.call_soon(self._expire, at)
+            asyncio.get_running_loop().call_soon(self._expire, at)
+
+    def _ready(self, place: int) -> bool:
+        return self._said.issuperset(self._holds.get(place, ()))
+
+    def _cut(self, key: tuple[str, int]) -> bool:
+        """Say whether a request's last try was under way when its turn was ended."""
+        tries = self._tries.get(key)
+        return tries is not None and not tries[-1].finish and tries[-1].failure is None
 
     def now(self) -> float:
         """Return the time of the step at hand, in seconds since the epoch."""
@@ -214,7 +234,7 @@ class Player:
         return _Deadline(self._deadlines, place)
 
     def _expire(self, place: int) -> None:
-        if place == self._at and not self._miss:
+        if place == self._at and self._ready(place) and not self._miss:
             act = self._deadlines.pop(place, None)
             if act is not None:
                 self._pass()
@@ -229,6 +249,12 @@ class Player:
         requests = self._requests.get(actor, ())
         following = bisect_left(requests, self._at)
         return following == len(requests) or requests[following] >= ends[place]
+
+    async def hang_after(self, request: ModelRequest) -> None:
+        """Wait to be cancelled in the middle of an answer, all of which that was recorded has been said."""
+        self._said.add((request.actor, request.turn))
+        self._go_on()
+        await self.hang(f"{request.actor} response {request.turn}")
 
     async def hang(self, what: str) -> None:
         """Wait to be cancelled, as whoever was cut short in the recording; a miss wakes it with an error."""

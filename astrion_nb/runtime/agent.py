@@ -29,7 +29,7 @@ from .gathering import gather_wakes
 from .notes import note
 from .order import StepKind
 from .request import ask_model
-from .stored import stored_item, stored_response
+from .stored import stored_cut, stored_item, stored_response
 
 if TYPE_CHECKING:
     from .team import TeamRuntime
@@ -185,6 +185,7 @@ class Agent:
             await bus.durable()
             self.requests_in_run += 1
             finished = await ask_model(self, n)
+            self.live = []
             text = finished.text
             if finished.tool_calls:
                 bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
@@ -304,6 +305,9 @@ class Agent:
         team, language = self.team, self.team.language
         partial = partial or self._last_text()
         shown = note("partial", language, text=partial) if partial else ""
+        if said := "".join(self.live):  # what was shown stays to be read; it was no answer, so no model gets it
+            self.live = []
+            team.bus.publish(MessageAppended(self.id, stored_cut(self.state, said, detail)))
         self._abandon(detail, reason)
         team.bus.publish(StatusChanged(self.id, "idle", detail, reason))
         if self.is_leader:

@@ -208,7 +208,7 @@ class Port:
     def describe(self, target: int | str) -> dict[str, Any]:
         """Return an agent's status, statistics, open questions, last outputs and error (decision 21)."""
         agent, guessed = find(self._team.state, target)
-        outputs = [m.content for m in agent.messages if m.role == "assistant" and m.content][-3:]
+        outputs = [m.content for m in agent.messages if m.role == "assistant" and m.content and not m.cut][-3:]
         questions = [
             {"question_id": q.id, "waits_for": self._team.state.name_of(q.answerer), "question": q.content}
             for q in self._team.waits.waits_for(agent.agent_id)
@@ -223,7 +223,7 @@ class Port:
             "summary": agent.task_summary,
             "model_key": agent.model_key,
             "statistics": {
-                "turns": agent.requests,
+                "turns": agent.requests - agent.cuts,
                 "tool_calls": agent.tool_counts(),
                 "tokens": {"input": tokens.input, "output": tokens.output, "total": tokens.total},
                 "seconds": round(max(0.0, agent.updated_at - agent.created_at), 1),

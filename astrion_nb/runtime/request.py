@@ -46,6 +46,8 @@ def request_of(
         As in :class:`ModelRequest`.
     """
     messages = state.messages if before is None else state.messages[:before]
+    if state.cuts:
+        messages = [message for message in messages if not message.cut]
     if state.agent_id == LEADER_ID:  # whose prompt is no message of the conversation
         messages = [Message("system", state.system), *messages]
     mode: ThinkingMode = "fast" if state.thinking_mode == "fast" else "thinking"
@@ -101,6 +103,7 @@ async def _try(
     finished: Finished | None = None
     error: Exception | None = None
     shown = False
+    agent.live = live = []
     await gate.enter(agent.rank)
     try:
         await team.slots.acquire(agent.rank)
@@ -113,6 +116,7 @@ async def _try(
                         shown = True
                         if agent_id:
                             team.talking.add(agent_id)
+                    live.append(event.text)
                     if bus.watched:
                         publish(TextStreamed(agent_id, event.text))
                 elif kind is ReasoningDelta:

@@ -61,6 +61,12 @@ def stored_response(state: AgentState, finished: Finished) -> Message:
     return Message("assistant", content, state.next_message_id("assistant"), calls, metadata=metadata)
 
 
+def stored_cut(state: AgentState, text: str, status: str) -> Message:
+    """Return the stored form of what there was of an answer when its turn was ended."""
+    metadata = {"truncated": True, "status": status}
+    return Message("assistant", text, state.next_message_id("assistant"), metadata=metadata)
+
+
 def _unique(state: AgentState, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Give a call whose id this conversation has used a new one; results must stay paired."""
     taken = {call.id for message in state.messages for call in message.tool_calls}

@@ -401,13 +401,14 @@ class _Reader:
 
 def _count(agent: AgentState, times: Mapping[str, float]) -> None:
     """Derive from the messages what is not stored: counters, and open calls with their ``times``."""
-    users = autos = requests = tools = 0
+    users = autos = requests = cuts = tools = 0
     before = agent.open_calls
     calls: dict[str, Any] = {}
     for message in agent.messages:
         role = message.role
         if role == "assistant":
             requests += 1
+            cuts += message.cut
             for call in message.tool_calls:
                 calls[call.id] = call
         elif role == "tool":
@@ -418,7 +419,7 @@ def _count(agent: AgentState, times: Mapping[str, float]) -> None:
                 autos += 1
             else:
                 users += 1
-    agent.users, agent.autos, agent.requests, agent.tools = users, autos, requests, tools
+    agent.users, agent.autos, agent.requests, agent.cuts, agent.tools = users, autos, requests, cuts, tools
     agent.open_calls = {
         key: (call, before[key][1] if key in before else times.get(key, agent.updated_at))
         for key, call in calls.items()

@@ -180,12 +180,12 @@ def bubble(state: TeamState, agent: AgentState, index: int, opened_by: Kind | No
         return {"n": index, "id": "", "by": LEADER_ID, "role": "system", "small": 1}, message.content or ""
     text = message.content or ""
     out: dict[str, Any] = {"n": index, "id": message.message_id or "", "by": agent.agent_id}
-    if agent.agent_id != LEADER_ID and text.strip():
+    if message.metadata.get("truncated"):
+        out["cut"] = 1  # it reached nobody, so it has no purpose
+    elif agent.agent_id != LEADER_ID and text.strip():
         # Decision 10: text beside tool calls is progress, text without is the end of the turn.
         ending: Kind = "answer" if opened_by == "ask" else "completion"
         out["kind"] = "progress" if message.tool_calls else ending
-    if message.metadata.get("truncated"):
-        out["cut"] = 1
     reasoning = message.metadata.get("reasoning_content")
     if isinstance(reasoning, str) and reasoning.strip():
         out["think"] = shorten(clean(reasoning))

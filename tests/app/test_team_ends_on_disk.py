@@ -129,7 +129,7 @@ def test_an_end_that_falls_into_a_save_is_whole_and_nothing_comes_after_it(
             assert server.violations == []
             agent = stored(home)
             assert play.found[0] == expected(how)
-            assert len([m for m in agent.messages if m.role == "assistant"]) == 0
+            assert [(m.content, m.cut) for m in agent.messages if m.role == "assistant"] == [("Fir", True)]
             if how == "terminated":
                 assert (agent.status, len(play.worker)) == ("terminated", 1)
             assert len(server.requests) == asked

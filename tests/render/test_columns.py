@@ -25,6 +25,7 @@ def test_a_chinese_character_takes_two_columns_and_a_combining_one_none(text: st
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(CELLS, min_size=n, max_size=n), min_size=1, max_size=6)))
 def test_every_column_begins_at_the_same_place_in_every_line(rows: list[list[str]]) -> None:
     lines = aligned(rows)
+    rows = [[cell.strip() for cell in row] for row in rows]
     assert len(lines) == len(rows)
     begins, place = [], 0
     for cells in zip(*rows, strict=True):
@@ -32,7 +33,7 @@ def test_every_column_begins_at_the_same_place_in_every_line(rows: list[list[str
         place += max(map(width, cells)) + 2
     for line, row in zip(lines, rows, strict=True):
         for begin, cell in zip(begins, row, strict=True):
-            assert from_column(line, begin).startswith(cell.rstrip()), (line, cell)
+            assert from_column(line, begin).startswith(cell), (line, cell)
 
 
 def from_column(line: str, column: int) -> str:

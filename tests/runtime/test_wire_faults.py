@@ -350,6 +350,7 @@ def test_a_turn_ended_in_mid_stream_is_told_apart_and_nothing_comes_after(how: s
                 working = asyncio.ensure_future(team.run("Go"))
                 await asyncio.to_thread(gate.wait_reached)
                 await team.until(lambda state: state.leader_state.status == "completed")
+                await team.until(lambda state: team.team.agents[1].live == ["Fir"])
                 task = team.team.agents[1].task
                 assert task is not None
                 if how == "timed_out":
@@ -366,7 +367,8 @@ def test_a_turn_ended_in_mid_stream_is_told_apart_and_nothing_comes_after(how: s
                 shown = "terminated" if how == "terminated" else agent.detail
                 assert shown == how
                 assert agent.status in ("idle", "terminated")
-                assert [m.role for m in agent.messages] == ["system", "user"]
+                assert [m.role for m in agent.messages] == ["system", "user", "assistant"]
+                assert (agent.messages[2].content, agent.messages[2].cut) == ("Fir", True)
 
         go(main)
     assert len(cast.worker) == 1

@@ -18,7 +18,7 @@ from astrion_nb.errors import EnvelopeError
 from astrion_nb.home import Home
 from astrion_nb.ids import LEADER_ID
 from astrion_nb.llm.wire import wire_messages
-from astrion_nb.messages import Message
+from astrion_nb.runtime.request import request_of
 from astrion_nb.state import AgentState, TeamState
 
 from .strict_rules import offers
@@ -163,8 +163,7 @@ def _work(request: Mapping[str, Any]) -> Response:
 
 def history(agent: AgentState) -> list[dict[str, Any]]:
     """Return an agent's messages as a request carries them."""
-    messages = [Message("system", agent.system), *agent.messages] if agent.agent_id == LEADER_ID else agent.messages
-    return [dict(message) for message in wire_messages(messages, reasoning="strip")]
+    return [dict(message) for message in wire_messages(request_of(agent, 1, ()).messages, reasoning="strip")]
 
 
 def first_envelope(agent: AgentState) -> str:
