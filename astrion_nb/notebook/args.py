@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -33,6 +34,8 @@ def flag(
     value: str = "",
     choices: tuple[str, ...] = (),
     bare: str | None = None,
+    no: str = "",
+    names: Callable[[Any], Sequence[str]] | None = None,
 ) -> Any:
     """Make a dataclass field a flag.
 
@@ -48,8 +51,12 @@ def flag(
         Allowed values.
     bare : str, optional
         The value of a flag that is written without one.
+    no : str
+        What ``--no-NAME`` of a switch does; without it there is no such form.
+    names : callable, optional
+        What its value may name, for completion; called with whatever knows that.
     """
-    metadata = {"help": help, "value": value, "choices": choices, "bare": bare}
+    metadata = {"help": help, "value": value, "choices": choices, "bare": bare, "no": no, "names": names}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -60,10 +67,22 @@ class _Spec:
     help: str
     value: str
     choices: tuple[str, ...]
+    bare: str | None
+    no: str
+    names: Callable[[Any], Sequence[str]] | None
 
     @property
     def option(self) -> str:
-        return "--" + self.name.rstrip("_").replace("_", "-")
+        return "--" + self._plain
+
+    @property
+    def negative(self) -> str:
+        """The form that says no, or nothing where there is none."""
+        return f"--no-{self._plain}" if self.no else ""
+
+    @property
+    def _plain(self) -> str:
+        return self.name.rstrip("_").replace("_", "-")
 
 
 def specs(cls: type[Any]) -> list[_Spec]:
@@ -72,8 +91,7 @@ def specs(cls: type[Any]) -> list[_Spec]:
     out = []
     for item in dataclasses.fields(cls):
         if "help" in item.metadata:
-            meta = item.metadata
-            out.append(_Spec(item.name, _plain(hints[item.name]), meta["help"], meta["value"], meta["choices"]))
+            out.append(_Spec(item.name, _plain(hints[item.name]), **item.metadata))
     return out
 
 
@@ -82,13 +100,9 @@ def options(cls: type[Any]) -> list[str]:
     out = []
     for spec in specs(cls):
         out.append(spec.option)
-        if spec.kind is bool and not spec.value and _negatable(spec):
-            out.append("--no-" + spec.option[2:])
+        if spec.negative:
+            out.append(spec.negative)
     return [*out, "--help"]
-
-
-def _negatable(spec: _Spec) -> bool:
-    return "--no-" in spec.help
 
 
 def _plain(hint: Any) -> Any:
@@ -124,6 +138,7 @@ def parse(cls: type[A], line: str, *, magic: str) -> tuple[A, str]:
         An unknown flag, a missing or a wrong value; the flag is named.
     """
     known = {spec.option: spec for spec in specs(cls)}
+    negative = {spec.negative: spec for spec in specs(cls) if spec.negative}
     values: dict[str, Any] = {}
     rest = line.lstrip(" \t")
     while rest.startswith("--"):
@@ -135,33 +150,30 @@ def parse(cls: type[A], line: str, *, magic: str) -> tuple[A, str]:
         if name == "--":
             rest = rest.lstrip(" \t")
             break
-        spec, negative = known.get(name), False
-        if spec is None and name.startswith("--no-"):
-            spec, negative = known.get("--" + name[5:]), True
-        if spec is None or (negative and not _negatable(spec)):
+        spec = known.get(name) or negative.get(name)
+        if spec is None:
             close = difflib.get_close_matches(name, options(cls), 1)
             hint = f"; did you mean {close[0]}?" if close else f"; {magic} --help lists the flags"
             raise ConfigError(f"{magic}: there is no flag {name}{hint}")
         if spec.kind is bool:
             if rest.startswith("="):
                 raise ConfigError(f"{magic}: {name} takes no value")
-            values[spec.name] = not negative
+            values[spec.name] = name not in negative
         else:
-            text, rest = _value(rest, magic, spec, cls)
+            text, rest = _value(rest, magic, spec)
             values[spec.name] = text
         rest = rest.lstrip(" \t")
     return cls(**values), rest
 
 
-def _value(rest: str, magic: str, spec: _Spec, cls: type[Any]) -> tuple[Any, str]:
+def _value(rest: str, magic: str, spec: _Spec) -> tuple[Any, str]:
     if rest.startswith("="):
         rest = rest[1:]
     found = _TOKEN.match(rest)
-    default = next(item.metadata.get("bare") for item in dataclasses.fields(cls) if item.name == spec.name)
     quoted = found is not None and found.group(3) is None
     if found is None or (found.group(3) or "").startswith("--"):
-        if default is not None:
-            return default, rest
+        if spec.bare is not None:
+            return spec.bare, rest
         raise ConfigError(f"{magic}: {spec.option} needs a value: {spec.option} {spec.value or 'VALUE'}")
     text = next(group for group in found.groups() if group is not None)
     if not quoted and text[0] in "\"'":
@@ -200,12 +212,11 @@ def cursor(cls: type[Any], line: str) -> tuple[str, str]:
         far: of that value, of a flag, or all that stands behind the flags.
     """
     known = {spec.option: spec for spec in specs(cls)}
-    bare = {item.name for item in dataclasses.fields(cls) if item.metadata.get("bare") is not None}
     rest = line.lstrip(" \t")
     while (word := re.match(r"--[^\s=]*", rest)) and word.end() < len(rest):
         spec, after = known.get(word.group()), rest[word.end() :]
         value = after[1:] if after.startswith("=") else after.lstrip(" \t")
-        if spec is None or spec.kind is bool or (spec.name in bare and value.startswith("--")):
+        if spec is None or spec.kind is bool or (spec.bare is not None and value.startswith("--")):
             rest = after.lstrip(" \t")
             continue
         found = _TOKEN.match(value)
@@ -215,9 +226,19 @@ def cursor(cls: type[Any], line: str) -> tuple[str, str]:
     return "", rest
 
 
-def choices(cls: type[Any], name: str) -> tuple[str, ...]:
-    """Return the values that a field allows, if it allows only some."""
-    return next(spec.choices for spec in specs(cls) if spec.name == name)
+def named(cls: type[Any], name: str, knows: Any) -> Sequence[str]:
+    """Return what the value of a field may be, as far as that is known.
+
+    Parameters
+    ----------
+    cls : type
+    name : str
+        Of the field.
+    knows : object
+        Handed to the field's ``names``.
+    """
+    spec = next(item for item in specs(cls) if item.name == name)
+    return spec.choices or (spec.names(knows) if spec.names is not None else ())
 
 
 def usage(cls: type[Any], magic: str) -> str:
@@ -230,7 +251,8 @@ def usage(cls: type[Any], magic: str) -> str:
     for spec in specs(cls):
         name = spec.option + (f" {spec.value}" if spec.value else "")
         choice = f" ({' | '.join(spec.choices)})" if spec.choices else ""
-        rows.append((name, spec.help + choice))
+        negative = f" ({spec.negative}: {spec.no})" if spec.negative else ""
+        rows.append((name, spec.help + choice + negative))
     rows.append(("--help", "show this"))
     return "\n".join([*out, "", *(f"  {line}" for line in aligned(rows))])
 

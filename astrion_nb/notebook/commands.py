@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import ConfigError, TeamError
 from ..render.columns import aligned
 from .args import Help, flag, parse, target, usage
+from .magic import MAGICS, Names, nothing
 from .output import Rendered, show_static
 from .session import Session
 
@@ -26,7 +27,7 @@ class Command:
     run: Callable[[Session, Any, str], Any]
     arguments: type[Any]
     synopsis: str
-    candidates: Callable[[Session], list[str]]
+    candidates: Names
 
 
 COMMANDS: dict[str, Command] = {}
@@ -36,7 +37,7 @@ def command(
     name: str,
     synopsis: str = "",
     arguments: type[Any] | None = None,
-    complete: Callable[[Session], list[str]] = lambda session: [],
+    complete: Names = nothing,
 ) -> Callable[[Callable[[Session, Any, str], Any]], Callable[[Session, Any, str], Any]]:
     """Register a command under a name."""
 
@@ -291,4 +292,5 @@ def help_(session: Session, arguments: Any, rest: str) -> None:
         for item in COMMANDS.values()
     ]
     print(*(f"  {line}" for line in aligned(rows)), sep="\n")
-    print("Magics: %%team, %ask, %send, %answer; each explains itself with --help.")
+    others = ", ".join(item.written for item in MAGICS.values() if item.commands is None)
+    print(f"Magics: {others}; each explains itself with --help.")

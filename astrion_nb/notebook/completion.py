@@ -1,20 +1,19 @@
 """Tab completion in the lines of our magics: commands, flags and their values, agents, questions.
 
 A matcher that answers only on our lines and then suppresses the others, so that Python names do not
-mix in. Knows the session's names and nothing of how magics work.
+mix in. What completes what, the definitions of magics, commands and flags say.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable
 from typing import Any
 
-from .args import choices, cursor, options
+from .args import cursor, named, options
+from .magic import MAGICS, Magic, Names
 from .session import Session
 
-_LINE = re.compile(r"^\s*(?:\w+\s*=\s*)?%%?(team|ask|send|answer|astrion)\s(.*)$", re.DOTALL)
+_LINE = re.compile(r"^\s*(?:\w+\s*=\s*)?%%?(\w+)\s(.*)$", re.DOTALL)
 _NAME = "_astrion_matcher"
 
 
@@ -31,11 +30,14 @@ def install(shell: Any, session: Session) -> None:
         # Only the cell's first line can be ours, and only up to the cursor.
         line = context.text_until_cursor.split("\n")[-1]
         found = _LINE.match(line)
-        if found is None or "\n" in context.full_text[: context.full_text.find(line)].strip():
+        magic = MAGICS.get(found[1]) if found is not None else None
+        if magic is None or "\n" in context.full_text[: context.full_text.find(line)].strip():
             return {"completions": [], "suppress": False}
-        piece, texts = candidates(session, *found.groups())
+        assert found is not None
+        piece, texts = candidates(session, magic, found[2])
         return {
-            "completions": [SimpleCompletion(text=text, type="astrion") for text in texts],
+            # Where nothing can be named, what is written stays: of an empty list IPython suppresses nobody.
+            "completions": [SimpleCompletion(text=text, type="astrion") for text in texts or [piece]],
             "matched_fragment": piece,
             "suppress": True,
         }
@@ -52,43 +54,39 @@ def remove(shell: Any) -> None:
         ]
 
 
-def candidates(session: Session, magic: str, rest: str) -> tuple[str, list[str]]:
+def candidates(session: Session, magic: Magic, rest: str) -> tuple[str, list[str]]:
     """Return what may stand at the end of a magic's line.
 
     Parameters
     ----------
     session : Session
-    magic : str
-        Without percent signs.
+    magic : Magic
     rest : str
-        The line after it, up to the cursor.
+        The line after its name, up to the cursor.
 
     Returns
     -------
     tuple
         The piece written so far, and the texts that may stand in its place.
     """
-    from .commands import COMMANDS
-    from .magics import ARGUMENTS
-
-    if magic != "astrion":
-        return _of(session, ARGUMENTS[magic], rest, _PLACES[magic])
+    if magic.commands is None:
+        return _of(session, magic.arguments, rest, magic.places)
     name, blank, after = rest.lstrip().partition(" ")
     if not blank:
-        return name, _beginning([*COMMANDS], name)
-    command = COMMANDS.get(name)
-    return ("", []) if command is None else _of(session, command.arguments, after, command.candidates)
+        return name, _beginning([*magic.commands], name)
+    command = magic.commands.get(name)
+    return (after, []) if command is None else _of(session, command.arguments, after, command.candidates)
 
 
-def _of(session: Session, cls: type[Any], rest: str, places: Callable[[Session], list[str]]) -> tuple[str, list[str]]:
+def _of(session: Session, cls: Any, rest: str, places: Names) -> tuple[str, list[str]]:
     field, piece = cursor(cls, rest)
     if not field:
-        if piece.startswith("--") or (not piece and places is _nothing):
+        behind = _beginning(places(session), piece)
+        if piece.startswith("--") or (not piece and not behind):
             return piece, _beginning(options(cls), piece)
-        return piece, _beginning(places(session), piece)
-    values = choices(cls, field) or _VALUES.get(field, _nothing)(session)
+        return piece, behind
     before, comma, last = piece.rpartition(",")
-    return piece, [before + comma + text for text in _beginning(list(values), last)]
+    return piece, [before + comma + text for text in _beginning(list(named(cls, field, session)), last)]
 
 
 def _beginning(texts: list[str], piece: str) -> list[str]:
@@ -96,31 +94,3 @@ def _beginning(texts: list[str], piece: str) -> list[str]:
     quote = piece[:1] if piece[:1] in ("'", '"') else ""
     folded = piece[len(quote) :].casefold()
     return [f"{quote}{text}{quote}" for text in texts if text.casefold().startswith(folded)]
-
-
-def _nothing(session: Session) -> list[str]:
-    return []
-
-
-def _targets(session: Session) -> list[str]:
-    return [*session.names(), "leader"]
-
-
-def _functions(session: Session) -> list[str]:
-    space = session.shell.user_ns
-    return sorted(name for name, value in space.items() if not name.startswith("_") and inspect.isfunction(value))
-
-
-_PLACES: dict[str, Callable[[Session], list[str]]] = {
-    "team": _nothing,
-    "ask": _targets,
-    "send": _targets,
-    "answer": Session.question_ids,
-}
-_VALUES: dict[str, Callable[[Session], list[str]]] = {
-    "model": Session.model_keys,
-    "all_models": Session.model_keys,
-    "roles": Session.role_ids,
-    "continue_": Session.conversation_ids,
-    "with_": _functions,
-}

@@ -1,6 +1,6 @@
-"""The magics: ``%%team``, ``%ask``, ``%send``, ``%answer``, ``%astrion``.
+"""The magics: ``%%team``, ``%ask``, ``%send``, ``%answer``, ``%astrion``, each defined once.
 
-Each parses its line into typed arguments and makes one call on the session. Text is verbatim
+Each gets typed arguments and makes one call on the session. Text is verbatim
 (``@no_var_expand``) unless ``--expand`` asks for IPython's own expansion. Settings are traitlets, so
 ``%config AstrionMagics`` and configuration files work.
 """
@@ -9,23 +9,37 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import inspect
+import keyword
 from dataclasses import dataclass
 from typing import Any
 
-from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
-from traitlets import Bool, Enum, Unicode
+from IPython.core.magic import Magics, magics_class
+from traitlets import Bool, Enum, TraitError, Unicode
+from traitlets.config.loader import DeferredConfig
 
+from .. import given
 from ..app.team import Team
 from ..errors import ConfigError
 from . import completion, logs, syntax
-from .args import Help, flag, parse, target
-from .commands import run_command
+from .args import flag, target
+from .commands import COMMANDS, run_command
 from .frontend import allows_input, has_kernel
+from .magic import MAGICS, magic
 from .output import Rendered
 from .session import Session
 
 _CURRENT = "\0current"
 _NO_FRAME = 1_000_000
+
+
+def _functions(session: Session) -> list[str]:
+    space = session.shell.user_ns
+    return sorted(name for name, value in space.items() if not name.startswith("_") and inspect.isfunction(value))
+
+
+def _targets(session: Session) -> list[str]:
+    return [*session.names(), "leader"]
 
 
 @dataclass
@@ -36,17 +50,23 @@ class TeamArgs:
     cell returns at once and the team works on; elsewhere (nbclient, nbval, papermill) it waits."""
 
     title: str | None = flag(None, "title of the conversation; default: the task's first line", value="T")
-    roles: tuple[str, ...] = flag((), "only these roles, comma-separated", value="a,b")
-    model: str | None = flag(None, "model of the leader and default of the agents", value="KEY")
-    all_models: str | None = flag(None, "model of everybody, whatever roles say", value="KEY")
+    roles: tuple[str, ...] = flag((), "only these roles, comma-separated", value="a,b", names=Session.role_ids)
+    model: str | None = flag(
+        None, "model of the leader and default of the agents", value="KEY", names=Session.model_keys
+    )
+    all_models: str | None = flag(None, "model of everybody, whatever roles say", value="KEY", names=Session.model_keys)
     mode: str = flag(
         "fast", "how much the models think; deep counts as thinking", value="M", choices=("fast", "thinking", "deep")
     )
     leader: str = flag("model", "who leads: a model, or you", value="L", choices=("model", "human"))
-    wait: bool | None = flag(None, "wait until the team rests (--no-wait: show the view and return)")
+    wait: bool | None = flag(None, "wait until the team rests", no="show the view and return")
     timeout: float | None = flag(None, "stop the team after so many seconds", value="S")
     continue_: str | None = flag(
-        None, "go on with the current conversation, or with the one named", value="[ID]", bare=_CURRENT
+        None,
+        "go on with the current conversation, or with the one named",
+        value="[ID]",
+        bare=_CURRENT,
+        names=Session.conversation_ids,
     )
     permission: str = flag(
         "ask",
@@ -54,7 +74,9 @@ class TeamArgs:
         value="P",
         choices=("ask", "read-only", "auto"),
     )
-    with_: tuple[str, ...] = flag((), "give the agents these functions of yours as tools", value="f,g")
+    with_: tuple[str, ...] = flag(
+        (), "give the agents these functions of yours as tools", value="f,g", names=_functions
+    )
     record: str | None = flag(None, "write a cassette", value="FILE")
     replay: str | None = flag(None, "play a cassette instead of asking a model", value="FILE")
     expand: bool = flag(False, "expand {…} and $… in the body as IPython does")
@@ -85,7 +107,16 @@ class AnswerArgs:
     expand: bool = flag(False, "expand {…} and $… in the text as IPython does")
 
 
-ARGUMENTS: dict[str, type[Any]] = {"team": TeamArgs, "ask": AskArgs, "send": SendArgs, "answer": AnswerArgs}
+class _Variable(Unicode[Any, Any]):
+    """A name that a variable can have."""
+
+    info_text = "the name of a variable"
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        name = super().validate(obj, value)
+        if not name.isidentifier() or keyword.iskeyword(name):
+            self.error(obj, value)
+        return name
 
 
 @magics_class
@@ -104,7 +135,7 @@ class AstrionMagics(Magics):
         help="Where agents run: on a thread of their own, or on the kernel's loop (nest-asyncio2; agents then stop "
         "while a cell computes, and an interrupt can hit an agent).",
     ).tag(config=True)
-    variable = Unicode("team", help="Name under which the running team is put into the namespace.").tag(config=True)
+    variable = _Variable("team", help="Name under which the running team is put into the namespace.").tag(config=True)
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -127,14 +158,9 @@ class AstrionMagics(Magics):
 
     # -- the magics ---------------------------------------------------------------------
 
-    @no_var_expand
-    @cell_magic
-    def team(self, line: str, cell: str) -> None:
+    @magic(TeamArgs, "cell")
+    def team(self, arguments: TeamArgs, rest: str, cell: str) -> None:
         """Start a team on the task in the body; %%team --help lists the flags."""
-        parsed = self._parse(TeamArgs, line, "%%team")
-        if parsed is None:
-            return
-        arguments, rest = parsed
         if rest.strip():
             raise ConfigError(f"%%team: {rest.strip()[:40]!r} is not a flag; write the task below the %%team line")
         text = self._text(syntax.without_directives(cell), arguments.expand, "%%team: the task")
@@ -183,60 +209,35 @@ class AstrionMagics(Magics):
             return configured
         return not (has_kernel(self.shell) and allows_input(self.shell))
 
-    @no_var_expand
-    @line_cell_magic
-    def ask(self, line: str, cell: str | None = None) -> str | None:
+    @magic(AskArgs, "line", "cell", free=True, places=_targets)
+    def ask(self, arguments: AskArgs, rest: str, cell: str | None) -> str:
         """Ask an agent or the leader and wait for the answer: %ask TARGET text."""
-        parsed = self._parse(AskArgs, line, "%ask")
-        if parsed is None:
-            return None
-        arguments, rest = parsed
         who, text = self._addressed(rest, cell, arguments.expand, "%ask")
         return Rendered(self.session.ask(who, text, arguments.timeout))
 
-    @no_var_expand
-    @line_cell_magic
-    def send(self, line: str, cell: str | None = None) -> str | None:
+    @magic(SendArgs, "line", "cell", free=True, places=_targets)
+    def send(self, arguments: SendArgs, rest: str, cell: str | None) -> str:
         """Send a message to an agent or the leader: %send TARGET text."""
-        parsed = self._parse(SendArgs, line, "%send")
-        if parsed is None:
-            return None
-        arguments, rest = parsed
         who, text = self._addressed(rest, cell, arguments.expand, "%send")
         return Rendered(self.session.act(lambda team: team.send(who, text)))
 
-    @no_var_expand
-    @line_cell_magic
-    def answer(self, line: str, cell: str | None = None) -> None:
+    @magic(AnswerArgs, "line", "cell", free=True, places=Session.question_ids)
+    def answer(self, arguments: AnswerArgs, rest: str, cell: str | None) -> None:
         """Answer an open question: %answer QUESTION_ID text."""
-        parsed = self._parse(AnswerArgs, line, "%answer")
-        if parsed is None:
-            return
-        arguments, rest = parsed
         question_id, _, text = rest.strip().partition(" ")
         if not question_id:
             raise ConfigError("%answer: name the question: %answer QUESTION_ID text; %astrion shows the open ones")
         text = self._text(_joined(text, cell), arguments.expand, "%answer: the answer")
         self.session.act(lambda team: team.answer(question_id, text))
 
-    @no_var_expand
-    @line_magic
+    @magic(None, "line", commands=COMMANDS)
     def astrion(self, line: str) -> Any:
         """Look at the team and steer it: %astrion help lists the commands."""
         if line.split()[:1] != ["wait"]:  # which tells it by failing
             self.session.surface()
         return run_command(self.session, line)
 
-    # -- parsing ------------------------------------------------------------------------
-
-    def _parse(self, cls: type[Any], line: str, magic: str) -> tuple[Any, str] | None:
-        try:
-            parsed = parse(cls, line, magic=magic)
-        except Help as help_text:
-            print(help_text)
-            return None
-        self.session.surface()
-        return parsed
+    # -- the text ------------------------------------------------------------------------
 
     def _addressed(self, rest: str, cell: str | None, expand: bool, magic: str) -> tuple[str, str]:
         self.session.current()
@@ -278,10 +279,32 @@ def _setting(value: Any) -> Any:
     return None if value == "" else value
 
 
+def _check_settings(config: Any) -> None:
+    """Refuse a setting that is none, and forget it: the next loading goes without.
+
+    Raises
+    ------
+    ConfigError
+        The setting and what it can be are named.
+    """
+    said = config.get(AstrionMagics.__name__, {})
+    for name, trait in AstrionMagics.class_traits(config=True).items():
+        value = said.get(name)
+        if value is None or isinstance(value, DeferredConfig):  # not said; or a text that is read as it is needed
+            continue
+        try:
+            trait.validate(None, value)  # type: ignore[attr-defined]
+        except TraitError:
+            del said[name]
+            todo = f"use {trait.info()}; the setting is dropped, so %load_ext astrion_nb works now"
+            raise given.refused(f"AstrionMagics.{name}", value, todo) from None
+
+
 def load(shell: Any) -> None:
     """Add the magics to a shell; loading twice changes nothing."""
     if getattr(shell, _ATTRIBUTE, None) is not None:
         return
+    _check_settings(shell.config)
     magics = AstrionMagics(shell)
     shell.register_magics(magics)
     syntax.install(shell)
@@ -302,9 +325,9 @@ def unload(shell: Any) -> None:
     syntax.remove(shell)
     magics.session.close()
     logs.detach(magics.kernel_log)
-    for kind, names in (("line", ("ask", "send", "answer", "astrion")), ("cell", ("team", "ask", "send", "answer"))):
-        for name in names:
-            shell.magics_manager.magics[kind].pop(name, None)
+    for item in MAGICS.values():
+        for kind in item.kinds:
+            shell.magics_manager.magics[kind].pop(item.name, None)
     shell.magics_manager.registry.pop(type(magics).__name__, None)
     with_config = getattr(shell, "configurables", [])
     if magics in with_config:

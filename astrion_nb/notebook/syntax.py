@@ -3,7 +3,7 @@
 ``%ask bob is it done?`` is a question and not a request for help: a token transformer, so that the
 same text inside a string literal stays as it is; ``%ask?`` still shows help. A cell magic without a
 body reaches our magic, which says what is missing in an error that fails the cell; IPython's own
-complaint is printed and fails nothing. Knows no magic but by name.
+complaint is printed and fails nothing. Which magics those are, their definitions say.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from IPython.core.inputtransformer2 import (
     find_end_of_continued_line,
 )
 
-MAGICS = frozenset({"ask", "send", "answer"})
-_BODILESS = re.compile(r"%%(?:team|ask|send|answer)(?![\w?])")
+from .magic import MAGICS
+
+_CELL = re.compile(r"%%(\w+)(?![\w?])")
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
@@ -42,7 +43,7 @@ class FreeText(TokenTransformBase):
             for place in (first, _behind_assignment(line, first)):
                 if place is None or place + 1 >= len(line):
                     continue
-                if line[place].string == "%" and line[place + 1].string in MAGICS:
+                if line[place].string == "%" and _takes_text(line[place + 1].string):
                     return cls(line[first].start, line[place].start)
         return None
 
@@ -64,6 +65,11 @@ class FreeText(TokenTransformBase):
         return [*lines[: self.magic_line], call, *lines[end + 1 :]]
 
 
+def _takes_text(name: str) -> bool:
+    found = MAGICS.get(name)
+    return found is not None and found.free and "line" in found.kinds
+
+
 def _behind_assignment(line: list[Any], first: int) -> int | None:
     """Return the place after a line's first ``=`` outside brackets."""
     depth = 0
@@ -77,7 +83,9 @@ def _behind_assignment(line: list[Any], first: int) -> int | None:
 
 def keep_body(lines: list[str]) -> list[str]:
     """Give a cell magic of ours that stands alone an empty line for its body."""
-    if len(lines) == 1 and _BODILESS.match(lines[0]):
+    named = _CELL.match(lines[0]) if len(lines) == 1 else None
+    found = MAGICS.get(named[1]) if named is not None else None
+    if found is not None and "cell" in found.kinds:
         return [lines[0] if lines[0].endswith("\n") else lines[0] + "\n", "\n"]
     return lines
 

@@ -11,16 +11,19 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.magic import magics_class
 from support.shells import AGREEABLE, Shell, loaded, scripted
 
 from astrion_nb.errors import ConfigError, TeamBusy, TeamError
-from astrion_nb.notebook.args import options
+from astrion_nb.notebook.args import flag, options
 from astrion_nb.notebook.commands import COMMANDS
-from astrion_nb.notebook.magics import ARGUMENTS, AstrionMagics
+from astrion_nb.notebook.magic import magic
+from astrion_nb.notebook.magics import MAGICS, AstrionMagics
 
 HELD = """
 script = ScriptedModel({
@@ -250,7 +253,7 @@ def test_tab_completes_commands_flags_agents_roles_models_and_nothing_else(shell
     assert shell.complete("%astrion wa") == ["wait"]
     assert shell.complete("%astrion stop ") == ["Researcher_1"]
     assert shell.complete("%astrion stop --") == ["--help", "--reason"]
-    assert shell.complete("%%team --") == sorted(options(ARGUMENTS["team"]))
+    assert shell.complete("%%team --") == sorted(options(MAGICS["team"].arguments))
     assert shell.complete("%%team --ro") == ["--roles"]
     assert "researcher" in shell.complete("%%team --roles ")
     assert "local/smollm2" in shell.complete("%%team --model lo")
@@ -262,7 +265,7 @@ def test_tab_completes_commands_flags_agents_roles_models_and_nothing_else(shell
     assert shell.complete("%send --") == ["--expand", "--help"]
     assert shell.complete("%ask res") == ["Researcher_1"]
     assert not {"Researcher_1", "leader"} & set(shell.complete("%ask Researcher_1 "))
-    assert shell.complete("%%team --with loo") == []
+    assert shell.complete("%%team --with loo") == ["loo"]
     shell.run("def look(): ...")
     assert shell.complete("%%team --with loo") == ["look"]
     conversation = shell.space["team"].conversation_id
@@ -295,6 +298,108 @@ script = ScriptedModel({
     assert shell.complete("%ask UI O") == ["UI Operator_1"]
     assert shell.complete("%astrion why ui") == ["UI Operator_1"]
     assert shell.complete("%%team --roles researcher,ui-") == ["researcher,ui-operator"]
+
+
+NOISE = {"import", "is", "if", "in", "id", "print", "pow", "property", "pass", "imported_by_me"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%ask i", "%ask nobody", "%ask Researcher_1 i", "%ask --timeout ", "%ask --timeout i", "r = %ask p", "%send p",
+        "%answer ", "%answer p", "%%team ", "%%team --title i", "%%team --title ", "%%team --model i", "%%team p",
+        "%%team --with im", "%astrion p", "%astrion stop p", "%astrion show ", "%astrion show p", "%astrion nothing ",
+        "%astrion nothing i", "%astrion resume i", "%astrion stop --reason ", "%%ask i", "%send Researcher_1 ",
+    ],
+)  # fmt: skip
+def test_where_nothing_of_ours_fits_no_name_of_python_is_offered(shell: Shell, key: str, line: str) -> None:
+    shell.run(f"%%team --model {key}\nLook around.")
+    shell.space["imported_by_me"] = 1
+    offered = shell.complete(line)
+    assert not [text for text in offered if text.split()[-1:] and text.split()[-1] in NOISE]
+    assert len(offered) < 20
+
+
+@dataclass
+class EchoArgs:
+    """Say it again: %echo text."""
+
+    loud: bool = flag(False, "say it loudly", no="say it softly")
+    tone: str | None = flag(None, "how", value="TONE", names=lambda session: ["dark", "bright"])
+
+
+@pytest.fixture
+def echoing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One more magic, as one definition adds it."""
+    try:
+
+        @magics_class
+        class More(AstrionMagics):
+            @magic(EchoArgs, "line", "cell", free=True, places=lambda session: ["hello", "help"])
+            def echo(
+                self, arguments: EchoArgs, rest: str, cell: str | None
+            ) -> tuple[bool, str | None, str, str | None]:
+                return arguments.loud, arguments.tone, rest, cell
+
+        # A subclass registers what is its own; the magics would be methods of the one class.
+        More.magics = {kind: {**AstrionMagics.magics[kind], **More.magics[kind]} for kind in ("line", "cell")}
+        monkeypatch.setattr("astrion_nb.notebook.magics.AstrionMagics", More)
+        yield
+    finally:
+        MAGICS.pop("echo", None)
+
+
+def test_a_magic_is_one_definition_from_which_all_else_follows(echoing: None, capsys: Any) -> None:
+    shell = Shell()
+    before = everything(shell)
+    shell.run("%load_ext astrion_nb")
+    assert shell.run("%echo is it so?") == (False, None, "is it so?", None), "its text is text"
+    assert shell.run("%echo --loud --tone=dark don't") == (True, "dark", "don't", None)
+    assert shell.run("%echo --no-loud x")[0] is False
+    assert shell.run("%%echo")[3] is not None, "a missing body is its own matter"
+    assert shell.run("%%echo a\nb?")[2:] == ("a", "b?\n")
+    assert shell.complete("%echo ") == ["hello", "help"]
+    assert shell.complete("%echo --") == ["--help", "--loud", "--no-loud", "--tone"]
+    assert shell.complete("%echo --tone ") == ["bright", "dark"]
+    capsys.readouterr()
+    shell.run("%echo --help")
+    told = capsys.readouterr().out
+    assert told.startswith("%echo — Say it again: %echo text.")
+    assert "say it loudly (--no-loud: say it softly)" in told
+    shell.run("%astrion help")
+    assert "%%team, %ask, %send, %answer, %echo; each explains itself" in capsys.readouterr().out
+    shell.run("%unload_ext astrion_nb")
+    left = everything(shell)
+    assert (left["line magics"], left["cell magics"]) == (before["line magics"], before["cell magics"])
+    with pytest.raises(ConfigError, match="there are two magics %ask"):
+        magic(EchoArgs, "line")(AstrionMagics.ask)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("loop", "x"),
+        ("loop", 3),
+        ("wait", 3),
+        ("language", "fr"),
+        ("variable", "3 x"),
+        ("variable", "class"),
+        ("model", 5),
+    ],
+)
+def test_a_wrong_setting_is_one_line_at_loading_and_the_next_loading_works(name: str, value: Any, capfd: Any) -> None:
+    with loaded() as shell:
+        shell.run(f"%config AstrionMagics.{name} = {value!r}")  # IPython itself says that it is wrong
+        with pytest.raises(ConfigError) as raised:
+            shell.run("%reload_ext astrion_nb")
+        assert str(raised.value).startswith(f"AstrionMagics.{name} is {value!r}; use ")
+        assert len(str(raised.value).splitlines()) == 1
+        shell.run("%load_ext astrion_nb")
+        assert getattr(shell.ip._astrion_magics, name) == AstrionMagics.class_traits()[name].default_value
+        assert [type(item).__name__ for item in shell.ip.configurables].count("AstrionMagics") == 1
+    wrong = Shell({"AstrionMagics": {name: value}})
+    with pytest.raises(ConfigError, match=f"AstrionMagics.{name} is"):
+        wrong.run("%load_ext astrion_nb")
 
 
 def test_other_lines_complete_as_before(shell: Shell, key: str) -> None:

@@ -196,3 +196,17 @@ def test_ipython_s_own_help_works(magic: str, kernel: Kernel, server: StrictServ
     payload = cell.reply["payload"][0]["data"]["text/plain"]
     assert "--help" in payload or "TARGET" in payload or "QUESTION_ID" in payload or "help" in payload
     assert server.requests == []
+
+
+def test_tab_where_nothing_of_ours_fits_leaves_the_line_as_it_is(kernel: Kernel, server: StrictServer) -> None:
+    play(server)
+    kernel.ok("%%team --wait\nLook around.\n")
+    for line, piece in (
+        ("%ask impo", "impo"),
+        ("%%team --title ", ""),
+        ("%astrion nothing i", "i"),
+        ("%ask x i", "x i"),
+    ):
+        reply = kernel.client.complete(line, reply=True, timeout=20)["content"]
+        assert reply["matches"] == [piece]
+        assert line[reply["cursor_start"] : reply["cursor_end"]] == piece

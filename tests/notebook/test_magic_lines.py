@@ -17,7 +17,7 @@ from astrion_nb.errors import AgentNotFound, AstrionError, ConfigError, NoModelE
 from astrion_nb.notebook import syntax
 from astrion_nb.notebook.args import Help, options, parse, target
 from astrion_nb.notebook.commands import COMMANDS
-from astrion_nb.notebook.magics import ARGUMENTS, AskArgs, TeamArgs
+from astrion_nb.notebook.magics import MAGICS, AskArgs, TeamArgs
 
 NAMES = ["UI Operator_1", "UI Operator_12", "研究员_1", "Researcher_1"]
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"), exclude_characters="\x85"), max_size=60)
@@ -64,6 +64,11 @@ def test_a_value_may_follow_in_any_usual_form(line: str) -> None:
     assert parse(TeamArgs, line, magic="%%team")[0].title == "Sea"
 
 
+@pytest.mark.parametrize("word", ["don't", 'a"b', "it's", "5'", 'say"'])
+def test_an_apostrophe_within_a_word_is_part_of_it(word: str) -> None:
+    assert parse(TeamArgs, f"--title {word}", magic="%%team")[0].title == word
+
+
 def test_every_flag_of_the_team_can_be_given_at_once() -> None:
     line = (
         "--title 'Two words' --roles researcher,ui-operator --model a --all-models b --mode deep --leader human "
@@ -99,6 +104,13 @@ def test_every_flag_of_the_team_can_be_given_at_once() -> None:
         ("--title --wait", "--title needs a value"),
         ("--mode slow", "--mode is 'slow'; use one of fast, thinking, deep"),
         ("--timeout soon", "--timeout is 'soon'; it must be a number"),
+        ("--timeout 0", "--timeout is 0.0; use a number above 0"),
+        ("--timeout -5", "--timeout is -5.0; use a number above 0"),
+        ("--timeout nan", "--timeout is nan; use a number above 0"),
+        ('--title "unclosed', '--title begins with " and has no second one; close the quote'),
+        ("--title 'tis", "--title begins with ' and has no second one; close the quote"),
+        ('--title="a b', '--title begins with " and has no second one'),
+        ("--model 'a --mode slow", "--model begins with ' and has no second one"),
         ("--wait=yes", "--wait takes no value"),
         ("--xyzzy", "%%team --help lists the flags"),
     ],
@@ -110,12 +122,12 @@ def test_a_wrong_flag_is_named_with_what_to_do(line: str, said: str) -> None:
     assert str(raised.value).startswith("%%team: ")
 
 
-@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+@pytest.mark.parametrize("name", sorted(name for name, item in MAGICS.items() if item.arguments))
 def test_help_is_made_from_the_flags_and_names_each_of_them(name: str, shell: Shell, capsys: Any) -> None:
     with pytest.raises(Help) as raised:
-        parse(ARGUMENTS[name], "--help", magic=name)
+        parse(MAGICS[name].arguments, "--help", magic=name)
     text = str(raised.value)
-    assert all(option in text for option in options(ARGUMENTS[name]) if not option.startswith("--no-"))
+    assert all(option in text for option in options(MAGICS[name].arguments) if not option.startswith("--no-"))
     percent = "%%team --help\nx" if name == "team" else f"%{name} --help"
     shell.run(percent)
     printed = capsys.readouterr().out
@@ -145,6 +157,9 @@ def test_every_command_explains_itself(name: str, shell: Shell, capsys: Any) -> 
         ("“研究员_1” 继续", "研究员_1", "继续"),
         ("研究员_1 继续？", "研究员_1", "继续？"),
         ("leader don't", "leader", "don't"),
+        ('" leader " hi', " leader ", "hi"),
+        ("leader 'tis so", "leader", "'tis so"),
+        ('leader "unclosed', "leader", '"unclosed'),
         ("Team Leader x", "Team Leader", "x"),
         ("2 x", "2", "x"),
         ("leadership matters", "leadership", "matters"),
@@ -256,6 +271,12 @@ def test_a_body_below_a_line_joins_its_text(team: Shell) -> None:
     assert "<Ask>\nfirst:\nsecond\n</Ask>" in heard(team)
     team.run("%%ask Researcher_1 alone?")
     assert "<Ask>\nalone?\n</Ask>" in heard(team)
+
+
+@pytest.mark.parametrize("who", ['" leader "', "' Team Leader '", '"LEADER"', "“ leader ”"])
+def test_the_leader_is_understood_however_it_is_quoted(who: str, team: Shell) -> None:
+    assert team.run(f"%ask {who} don't you think so?") == "All is well."
+    assert heard(team, "leader") == "don't you think so?"
 
 
 def test_expansion_is_there_for_who_asks_for_it(team: Shell) -> None:

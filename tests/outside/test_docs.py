@@ -19,7 +19,7 @@ import astrion_nb
 from astrion_nb.app.config import Config
 from astrion_nb.app.models_file import read_models_file
 from astrion_nb.notebook.commands import COMMANDS
-from astrion_nb.notebook.magics import ARGUMENTS
+from astrion_nb.notebook.magics import MAGICS
 from astrion_nb.roles import builtin_ids
 
 READMES = ["README.md", "README.zh-CN.md"]
@@ -66,13 +66,14 @@ def test_all_magics_and_commands_are_named_and_those_named_exist(name: str) -> N
     rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `%")]
     named = {word for row in rows if "%astrion" in row for word in re.findall(r"`(?:%astrion )?([a-z]+)`", row)}
     assert named == COMMANDS.keys() - {"board"}
-    assert {magic for row in rows for magic in re.findall(r"%{1,2}(\w+)", row)} == ARGUMENTS.keys() | {"astrion"}
+    assert {magic for row in rows for magic in re.findall(r"%{1,2}(\w+)", row)} == MAGICS.keys()
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_flags_of_magics_exist(name: str) -> None:
-    fields = {field.name.rstrip("_") for arguments in ARGUMENTS.values() for field in dataclasses.fields(arguments)}
-    others = {"headless", "nbval", "nbval_lax", "check", "help", "no_wait"}
+    flags = [item.arguments for item in MAGICS.values() if item.arguments is not None]
+    fields = {field.name.rstrip("_") for arguments in flags for field in dataclasses.fields(arguments)}
+    others = {"hypothesis_profile", "headless", "nbval", "nbval_lax", "check", "help", "no_wait"}
     named = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z][a-z-]*)", page(name))}
     assert named <= fields | others
 
