@@ -229,11 +229,13 @@ class Session(Kept):
                     self._ask_here(question, future, team)
 
     def _ask_here(self, question: QuestionInfo, future: concurrent.futures.Future[Any], team: Team) -> None:
-        """Ask the person in the cell's own line, until the question is settled or the cell's wait is over."""
+        """Ask the person in the cell's own line, until the question is settled, or a page can bring the answer."""
         name = question.question_id
 
         def settled() -> bool:
-            return future.done() or all(name != one.question_id for one in self.look(lambda: team.questions))
+            if future.done() or self._clicks_arrive():
+                return True
+            return all(name != one.question_id for one in self.look(lambda: team.questions))
 
         prompt = clean(f"{question.asker} asks ({name}): {question.text}") + "\n> "
         text: str | None = ""

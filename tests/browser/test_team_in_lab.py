@@ -77,8 +77,9 @@ def server() -> Iterator[StrictServer]:
     assert running.violations == []
 
 
-def opened(lab: Lab, server: StrictServer, *cells: str) -> Notebook:
-    notebook = lab.open(
+def unopened(lab: Lab, server: StrictServer, *cells: str) -> Notebook:
+    """Return a notebook of which nothing has run; its first cell loads the extension."""
+    return lab.open(
         ["%load_ext astrion_nb", *cells],
         env={
             "OPENAI_BASE_URL": server.url,
@@ -88,6 +89,10 @@ def opened(lab: Lab, server: StrictServer, *cells: str) -> Notebook:
             "ASTRION_OFFLINE": "1",
         },
     )
+
+
+def opened(lab: Lab, server: StrictServer, *cells: str) -> Notebook:
+    notebook = unopened(lab, server, *cells)
     assert notebook.run(0) == []
     return notebook
 
@@ -175,6 +180,8 @@ def test_a_question_left_to_the_person_is_answered_in_the_view_while_the_cell_wa
     notebook.start(1)
     box = notebook.page.locator(".anb-question textarea")
     box.wait_for()
+    notebook.page.wait_for_timeout(4500)  # longer than a cell waits for a page: none is asked for a line
+    assert not notebook.page.locator(".jp-Stdin").count()
     assert not notebook.finished(1)
     notebook.screenshot("question-light")
     box.fill("Blue, like the sea.")
@@ -186,6 +193,23 @@ def test_a_question_left_to_the_person_is_answered_in_the_view_while_the_cell_wa
     notebook.reopen()
     assert whole(notebook, 1) == before
     assert "Blue, like the sea." in notebook.page.locator(".jp-Notebook").inner_text()
+    assert notebook.problems == []
+
+
+def test_in_run_all_a_question_is_answered_in_the_view_and_every_cell_runs(lab: Lab, server: StrictServer) -> None:
+    server.on_request = ask_master
+    notebook = unopened(lab, server, "%%team --wait\nChoose a colour.", "print('after')")
+    for cell in range(3):
+        notebook.start(cell)
+    box = notebook.page.locator(".anb-question textarea")
+    box.wait_for()
+    notebook.page.wait_for_timeout(4500)
+    assert not notebook.page.locator(".jp-Stdin").count()
+    box.fill("Blue, like the sea.")
+    box.press("Enter")
+    notebook.finish(2)
+    assert "All done: blue it is." in whole(notebook, 1)
+    assert notebook.text(2) == "after\n"
     assert notebook.problems == []
 
 

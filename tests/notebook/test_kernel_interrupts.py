@@ -240,6 +240,18 @@ def test_the_prompt_is_withdrawn_when_nobody_needs_its_line_any_more(
         assert "the North Sea" in said(cast.member_requests[1])
 
 
+def test_the_prompt_is_withdrawn_when_a_page_speaks_after_all(kernel: Kernel, server: StrictServer) -> None:
+    cast = play(server, member=[ASKS, text("The North Sea it is.")])
+    waiting = kernel.send("%%team --leader human --roles researcher --wait\nFind a sea.")
+    kernel.until(lambda: bool(waiting.prompts), what="the prompt")
+    click = page(kernel, waiting)
+    click("hello", since=0, req="r0")
+    click("answer", question_id="sea-1", text="the North Sea", req="r1")
+    kernel.finish(waiting)
+    assert waiting.status == "ok"
+    assert "the North Sea" in said(cast.member_requests[1])
+
+
 def test_enter_alone_at_the_prompt_is_no_answer(kernel: Kernel, server: StrictServer) -> None:
     cast = play(server, member=[ASKS, text("The North Sea it is.")])
     kernel.answers += ["", "  ", "the North Sea"]
