@@ -18,6 +18,7 @@ from ..state import AgentState, Question, summary
 from ..tools.registry import RoleLike
 from .names import find, numbers
 from .notes import note
+from .waits import ADVICE, NO_PERSON, PERSON_WAITS
 
 if TYPE_CHECKING:
     from .team import TeamRuntime
@@ -121,7 +122,8 @@ class Port:
         """Guide a running agent, or start one at rest on a new task (decision 11)."""
         agent, guessed = self.find(target)
         if agent.agent_id == LEADER_ID:
-            raise TeamError("the leader is not a sub-agent; write to it with %send leader, or just end your turn")
+            todo = "write to it with %send leader" if caller == HUMAN_ID else "just end your turn"
+            raise TeamError(f"the leader is not a sub-agent; {todo}")
         kind: Kind = "message" if self._team.agent(agent.agent_id).task is not None else "task"
         source: Source = "user" if caller == HUMAN_ID else "team_leader"
         message_id = self._team.post(agent.agent_id, kind, caller, text, source=source, starts_work=kind == "task")
@@ -167,7 +169,9 @@ class Port:
         """Return the asker's tool result for a question that is answered or closed."""
         if question.status == "answered":
             return {"success": True, "question_id": question.id, "answer": self._team.waits.envelope(question)}
-        return {"success": False, "question_id": question.id, "error": question.reason}
+        advised = question.reason.startswith((NO_PERSON, PERSON_WAITS)) and ADVICE not in question.reason
+        told = f"{question.reason}; {ADVICE}" if advised else question.reason
+        return {"success": False, "question_id": question.id, "error": told}
 
     def answer(self, caller: int, asker: int | str | None, question_id: str, text: str) -> dict[str, Any]:
         """Answer a question by its id (decision 15)."""
@@ -240,7 +244,8 @@ class Port:
         """End an agent's turn; it stays addressable (decision 22)."""
         agent, guessed = self.find(target)
         if agent.agent_id == LEADER_ID:
-            raise TeamError("the leader's turn is ended with %astrion stop")
+            todo = "ended with %astrion stop" if caller == HUMAN_ID else "ended by an answer without tool calls"
+            raise TeamError(f"the leader's turn is {todo}")
         self._team.agent(agent.agent_id).halt("stopped", reason, tell=caller == HUMAN_ID)
         return _with_note({"success": True, "agent_id": agent.agent_id, "status": agent.status}, guessed)
 
@@ -248,7 +253,8 @@ class Port:
         """End an agent for good; its files stay (decision 22)."""
         agent, guessed = find(self._team.state, target)
         if agent.agent_id == LEADER_ID:
-            raise TeamError("the leader cannot be terminated; stop the team with %astrion stop")
+            todo = "; stop the team with %astrion stop" if caller == HUMAN_ID else ""
+            raise TeamError(f"the leader cannot be terminated{todo}")
         if agent.agent_id == caller:
             raise TeamError("you cannot terminate yourself; end your turn instead")
         if agent.status != "terminated":

@@ -36,6 +36,10 @@ NO_PERSON = "no person can act here"
 """How the reason or error of a question begins or goes on that needed a person where there was none."""
 NEEDS_PERSON = f"this question needs a person, and {NO_PERSON}"
 """How such a question is refused at once, before it is one."""
+PERSON_WAITS = "the person waits for"
+"""How the reason of a question begins that the person cannot be asked while waiting for its asker."""
+ADVICE = "decide yourself or report"
+"""What its asker reads behind these; in the reason itself, which a person reads too, it does not stand."""
 KEPT_ANSWERS = 64
 """Answers that may wait for their question, in one conversation."""
 
@@ -190,7 +194,7 @@ class Waits:
         """
         self.check_target(asker, target)
         if target == HUMAN_ID and not self._human_can_act():
-            raise NobodyToAnswer(f"{NEEDS_PERSON}; decide yourself or report")
+            raise NobodyToAnswer(f"{NEEDS_PERSON}; {ADVICE}")
         state = self._state
         abbreviation = LEADER_ABBREVIATION if asker <= LEADER_ID else state.agents[asker].abbreviation
         question_id = self.question_id(supplied, abbreviation)
@@ -316,12 +320,12 @@ class Waits:
         Where no person can act, or the person waits for the asker, it is closed instead.
         """
         if not self._human_can_act():
-            self.close(question, f"{NO_PERSON}, so nobody can answer; decide yourself or report")
+            self.close(question, f"{NO_PERSON}, so nobody can answer")
             return
         way = self.path(HUMAN_ID, question.asker)
         if way is not None:
             names = " → ".join(self._state.name_of(step.answerer) for step in way)
-            self.close(question, f"the person waits for you (human → {names}); decide yourself or report")
+            self.close(question, f"{PERSON_WAITS} {self._state.name_of(question.asker)} (human → {names})")
             return
         self._bus.publish(QuestionPassed(question.id))
 

@@ -477,7 +477,11 @@ def test_a_question_does_not_go_to_a_person_who_waits_for_the_asker() -> None:
         await team.team.rest()
         assert answered.answer == "It is blue."
         (refused,) = results(team, 1)
-        assert "the person waits for you" in refused["error"]
+        why = "the person waits for UI Operator_1 (human → UI Operator_1)"
+        assert refused["error"] == f"{why}; decide yourself or report"
+        with pytest.raises(QuestionError) as late:
+            team.team.port.answer(HUMAN_ID, None, "q-1", "Sky blue.")
+        assert str(late.value) == f"q-1 has expired ({why}); UI Operator_1 does not wait for it any more"
 
     go(main)
 
@@ -527,6 +531,9 @@ def test_where_nobody_can_act_a_question_left_by_the_leader_is_closed() -> None:
         state = await team.run("Go")
         assert results(team, 1)[0]["error"] == "no person can act here, so nobody can answer; decide yourself or report"
         assert (state.run_status, state.agents[1].status) == ("completed", "completed")
+        with pytest.raises(QuestionError, match="no person can act here") as late:
+            team.team.port.answer(HUMAN_ID, None, "q-1", "Sky blue.")
+        assert "yourself" not in str(late.value), "that was for the agent"
 
     go(main)
 

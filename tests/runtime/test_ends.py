@@ -281,6 +281,25 @@ def test_who_cannot_be_terminated(caller: int, target: object, said: str) -> Non
     go(main)
 
 
+@pytest.mark.parametrize("deed", ["send", "stop_agent", "terminate"])
+def test_what_the_leader_cannot_be_is_told_to_a_person_with_magics_and_to_an_agent_without(deed: str) -> None:
+    async def main() -> None:
+        team, _ = playing({LEADER: [ONE, *OK], UI: [say("Blue.")]})
+        await team.run("Go")
+        told = {}
+        for caller in (HUMAN_ID, LEADER_ID, 1):
+            more = () if deed == "terminate" else ("x",)
+            with pytest.raises(TeamError) as refused:
+                getattr(team.team.port, deed)(caller, "leader", *more)
+            told[caller] = str(refused.value)
+        assert "%" in told[HUMAN_ID]
+        assert "your" not in told[HUMAN_ID]
+        assert told[LEADER_ID] == told[1]
+        assert "%" not in told[1]
+
+    go(main)
+
+
 # -- time -----------------------------------------------------------------------------------
 
 
