@@ -14,7 +14,8 @@ from ..errors import ConfigError
 from ..events import ConversationStarted, ModelLoading, Stamped
 from ..prompts import base_prompt
 from ..runtime.limits import Limits
-from ..runtime.team import Ports, TeamRuntime
+from ..runtime.ports import Ports
+from ..runtime.team import TeamRuntime
 from ..tools.registry import Tool, toolbox
 from .cassettes import LiveSession, attach
 from .config import Config

@@ -27,7 +27,7 @@ class Steered(Lived):
 
     async def _admit(self, runtime: TeamRuntime) -> None:
         """Admit a step of the person; one that may begin no run is recorded at once, for no run's end will do it."""
-        await runtime.admit_human()
+        await runtime.person.admit()
         if self._opened is not None and not runtime.running:
             self._opened.session.save()
 
@@ -58,7 +58,7 @@ class Steered(Lived):
         if is_leader(target):
             return await self._ask_leader(runtime, text, timeout)
         agent, _ = runtime.port.find(target)
-        question = runtime.ask_as_human(agent.agent_id, text)
+        question = runtime.person.ask(agent.agent_id, text)
         try:
             async with asyncio.timeout(timeout):
                 await runtime.bus.durable()
@@ -82,7 +82,7 @@ class Steered(Lived):
     async def _ask_leader(self, runtime: TeamRuntime, text: str, timeout: float | None) -> str:
         self._check_leader("ask")
         with begun(runtime, summary(text)):
-            future = runtime.ask_leader(text)
+            future = runtime.person.ask_leader(text)
         try:
             async with asyncio.timeout(timeout):
                 await runtime.bus.durable()
@@ -113,7 +113,7 @@ class Steered(Lived):
         if is_leader(target):
             self._check_leader("write to")
             with begun(runtime, summary(text)):
-                message_id = runtime.say(text)
+                message_id = runtime.person.say(text)
         else:
             message_id = self._send(runtime, target, text)
         await runtime.bus.durable()

@@ -153,7 +153,7 @@ class Team(Steered):
         """
         given.text("start: the task", text, empty=_NO_TASK)
         runtime = await self.open()
-        await runtime.admit_human()
+        await runtime.person.admit()
         if runtime.state.run_status == "running":
             raise TeamBusy("the team is at work: write to it with %send leader …, or end it with %astrion stop")
         self._unanswered.clear()
@@ -161,7 +161,7 @@ class Team(Steered):
         roles = [self._plan.roles.load(role_id) for role_id in self._plan.roles.chosen] if led else []
         with begun(runtime, "" if self._plan.title else summary(text)):
             if not led:
-                runtime.say(text)
+                runtime.person.say(text)
             for role in roles:
                 runtime.port.create(role, None, text, source="user")
         await runtime.bus.durable()

@@ -190,7 +190,7 @@ class Agent:
             if finished.tool_calls:
                 bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
                 if text.strip() and not self.is_leader and not self.state.background:
-                    self.team.report(self, "progress", text)
+                    self.team.post.report(self, "progress", text)
                 await self.calls.run()
                 continue
             if finished.truncated:
@@ -202,7 +202,7 @@ class Agent:
                 if nudged:
                     raise EmptyAnswer("the model gave an empty answer twice")
                 nudged = True
-                self.team.inform(self.id, note("nudge", self.team.language, id=""), wakes=False)
+                self.team.post.inform(self.id, note("nudge", self.team.language, id=""), wakes=False)
                 continue
             bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
             return self._complete(text)
@@ -249,9 +249,9 @@ class Agent:
                 asked_by_leader = asked_by_leader or question.asker <= LEADER_ID
                 team.waits.answer(self.id, None, question.id, text)
             for sender in self._notices or ():
-                team.reply_to_notice(self, sender, text)
+                team.post.reply_to_notice(self, sender, text)
             if not asked_by_leader:
-                team.report(self, "completion", text)
+                team.post.report(self, "completion", text)
         team.bus.publish(StatusChanged(self.id, "completed"))
         self.clock.stop()
         if any(item.wakes for item in self.state.pending):
@@ -322,7 +322,7 @@ class Agent:
                 cause=f": {reason}" if detail == "stopped" and reason else reason,
                 partial=shown,
             )
-            team.report(self, "message", text, status=detail)
+            team.post.report(self, "message", text, status=detail)
         self._rest()
 
     def _abandon(self, detail: Detail, reason: str) -> None:

@@ -94,7 +94,7 @@ class Port:
                 summary(task),
             )
         )
-        self._team.post(
+        self._team.post.write(
             number, "task", HUMAN_ID if source == "user" else LEADER_ID, task, source=source, starts_work=True
         )
         out: dict[str, Any] = {"success": True, "agent_id": number, "display_name": name, "status": "running"}
@@ -126,10 +126,12 @@ class Port:
             raise TeamError(f"the leader is not a sub-agent; {todo}")
         kind: Kind = "message" if self._team.agent(agent.agent_id).task is not None else "task"
         source: Source = "user" if caller == HUMAN_ID else "team_leader"
-        message_id = self._team.post(agent.agent_id, kind, caller, text, source=source, starts_work=kind == "task")
+        message_id = self._team.post.write(
+            agent.agent_id, kind, caller, text, source=source, starts_work=kind == "task"
+        )
         if caller == HUMAN_ID and self._team.state.leader == "model":
             told = note("human_sent", self._team.language, id=message_id, text=text)
-            self._team.inform(LEADER_ID, told, wakes=False, about=agent.agent_id)
+            self._team.post.inform(LEADER_ID, told, wakes=False, about=agent.agent_id)
         return _with_note({"success": True, "message_id": message_id, "delivered_as": KINDS[kind].label}, guessed)
 
     def notify(self, caller: int, target: int | str, text: str, message_id: str | None) -> dict[str, Any]:
@@ -139,7 +141,7 @@ class Port:
             raise TeamError("you cannot send a message to yourself")
         if agent.agent_id == LEADER_ID:
             raise TeamError("the leader reads your output as it is; just write it")
-        sent = self._team.post(
+        sent = self._team.post.write(
             agent.agent_id, "message", caller, text, source="sub_agent", message_id=message_id, notice_from=caller
         )
         return _with_note({"success": True, "message_id": sent}, guessed, sent, message_id)
@@ -186,7 +188,7 @@ class Port:
         question = self._team.state.questions.get(question_id)
         if caller == HUMAN_ID and question is not None and question.target == LEADER_ID and question.asker > LEADER_ID:
             told = note("human_answered", self._team.language, id=question_id, text=text)
-            self._team.inform(LEADER_ID, told, wakes=False, about=question.asker)
+            self._team.post.inform(LEADER_ID, told, wakes=False, about=question.asker)
         return _with_note(out, guessed)
 
     def active(self, caller: int) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ def restore(team: TeamRuntime) -> None:
         if agent_state.status in ("running", "waiting"):
             team.bus.publish(StatusChanged(number, "idle", "interrupted"))
             if number != LEADER_ID:
-                team.inform(LEADER_ID, note("interrupted", team.language), wakes=False, about=number)
+                team.post.inform(LEADER_ID, note("interrupted", team.language), wakes=False, about=number)
     if state.run_status == "running":
         team.bus.publish(RunEnded(state.run, "interrupted", state.run_text, "the program ended"))
     team.waits.deliver_again()

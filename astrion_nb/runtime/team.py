@@ -1,8 +1,9 @@
-"""The running team: agents, deliveries, runs, and what tools may do with them.
+"""The running team: its agents, its runs, and how they end.
 
 All of it belongs to one event loop. Methods without ``async`` change state on the spot and are
 called right after an admitted step. The parts that this class wires: the bus, the order port, the
-waits, the limits; what it is given from outside comes as :class:`Ports`.
+post, the waits, the limits, what tools and the person may do; what it is given from outside comes
+as :class:`Ports`.
 
 Knows no file, no Jupyter, no vendor.
 
@@ -13,82 +14,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
-from ..envelope import KINDS, Kind
-from ..errors import ConfigError, TeamError
-from ..events import (
-    MessageQueued,
-    PendingMessage,
-    QuestionReminded,
-    RunEnded,
-    RunStarted,
-    Source,
-    StatusChanged,
-)
-from ..ids import HUMAN_ID, LEADER_ABBREVIATION, LEADER_ID, well_formed
-from ..llm.model import Model
-from ..messages import Usage
-from ..state import AgentState, Question, TeamState
-from ..tools.registry import RoleLike, Tool, toolbox
+from ..errors import TeamError
+from ..events import QuestionReminded, RunEnded, RunStarted, StatusChanged
+from ..ids import HUMAN_ID, LEADER_ID
+from ..state import AgentState, TeamState
+from ..tools.registry import Tool, toolbox
 from .agent import Agent
-from .bus import Bus, Journal
+from .bus import Bus
 from .limits import Gate, Limits, Slots
-from .names import title_of
 from .notes import note
-from .order import Order, Timer
+from .order import Timer
+from .person import Person
 from .port import Port
+from .ports import NoModel, Ports
+from .post import Post
 from .restoring import go_on, restore
 from .waits import Waits
 
 GRACE = 0.1
 """Seconds after which a loop that cancelled an agent has ended, or has not."""
 Outcome = Literal["completed", "failed", "stopped", "timed_out", "interrupted"]
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """What a team needs from outside.
-
-    Parameters
-    ----------
-    journal : Journal
-    order : Order
-    model : callable
-        ``model(key)`` returns the :class:`Model`; raises :class:`ConfigError` for an unknown key.
-    choose_model : callable
-        ``choose_model(asked, role_model, conversation)`` returns the key to use and a warning or ``""``.
-    cost : callable
-        ``cost(model_key, usage)`` returns the cost, or ``None`` where no price is known.
-    load_role, list_roles : callable
-    gate : callable
-        ``gate(endpoint)`` returns the endpoint's gate, shared in the process.
-    member_prompt : callable
-        ``member_prompt(model_key)``: the base prompt of sub-agents, in the conversation's language.
-    home : object
-    human_can_act : callable
-        Whether a person could answer a question now.
-    offers : callable
-        ``offers(model_key)``: the team tools that a small model is offered; ``None`` for all.
-    hide : callable
-        ``hide(text)`` returns an error's text without the keys that are configured.
-    """
-
-    journal: Journal
-    order: Order
-    model: Callable[[str], Model]
-    choose_model: Callable[[str | None, str | None, str], tuple[str, str]]
-    cost: Callable[[str, Usage], float | None]
-    load_role: Callable[[str], RoleLike]
-    list_roles: Callable[[], Any]
-    gate: Callable[[str], Gate]
-    member_prompt: Callable[[str], str]
-    home: Any
-    human_can_act: Callable[[], bool]
-    offers: Callable[[str], frozenset[str] | None] = lambda key: None
-    hide: Callable[[str], str] = lambda text: text
 
 
 class TeamRuntime:
@@ -117,7 +65,9 @@ class TeamRuntime:
         self.order = ports.order
         self.limits = limits
         self.bus = Bus(state, ports.journal, ports.order.now)
-        self.waits = Waits(self.bus, self.deliver, ports.order.now, ports.human_can_act, self._wait_changed)
+        self.post = Post(self)
+        self.person = Person(self)
+        self.waits = Waits(self.bus, self.post.deliver, ports.order.now, ports.human_can_act, self._wait_changed)
         # A replay admits requests in the recorded order; a response that never came must not hold a slot.
         self.slots = Slots(None if ports.order.replaying else limits.max_active_agents)
         self.jitter = random.Random()
@@ -136,9 +86,7 @@ class TeamRuntime:
         self.ending = False
         """Whether all turns are being ended, or the team was put away: nobody goes on by himself."""
         self._rest: asyncio.Future[None] | None = None
-        self._human_steps = 0
         self._deadlines = 0
-        self._leader_waiters: list[tuple[str, asyncio.Future[str]]] = []
         self.fatal: Exception | None = None
 
     @property
@@ -162,7 +110,10 @@ class TeamRuntime:
         """Return the running part of an agent, making it when it was only stored."""
         found = self.agents.get(number)
         if found is None:
-            state = self.bus.state.agents[number]
+            state = self.state.agents[number]
+            if number == LEADER_ID and self.state.leader == "human":
+                found = self.agents[number] = Agent(self, state, NoModel(), self._leader_tools)
+                return found
             tools = self._leader_tools if number == LEADER_ID else self._member_tools
             offers = self.ports.offers(state.model_key)
             if offers is not None:
@@ -170,81 +121,9 @@ class TeamRuntime:
             found = self.agents[number] = Agent(self, state, self.ports.model(state.model_key), tools)
         return found
 
-    # -- deliveries ---------------------------------------------------------------------
-
-    def deliver(self, target: int, item: PendingMessage) -> None:
-        """Put a message into a mailbox; wake its owner when it should."""
-        # First, because a stored agent's model may be gone: then nothing has happened.
-        agent = self.agent(target) if target != LEADER_ID or self.state.leader == "model" else None
-        self.bus.publish(MessageQueued(target, item))
-        if agent is None:
-            self._person_reads()
-            return
-        agent.arrived()
-        if item.wakes and agent.task is None and (target != LEADER_ID or not self._leader_down or item.kind == "human"):
-            agent.wake()
-
-    def _person_reads(self) -> None:
-        """A person who leads reads at once: the mailbox becomes conversation."""
-        leader = self.agents.get(LEADER_ID)
-        if leader is None:
-            leader = self.agents[LEADER_ID] = Agent(self, self.state.leader_state, _NoModel(), self._leader_tools)
-        leader.drain_all()
-
     def shared(self, text: str) -> str:
         """Return a system prompt as the one object that all agents of a role hold."""
         return self._prompts.setdefault(text, text)
-
-    def post(
-        self,
-        target: int,
-        kind: Kind,
-        sender: int,
-        text: str,
-        *,
-        source: Source,
-        wakes: bool = True,
-        starts_work: bool = False,
-        status: str = "",
-        message_id: str | None = None,
-        notice_from: int | None = None,
-    ) -> str:
-        """Write an envelope and deliver it; returns its id."""
-        state = self.state
-        if message_id is None or not well_formed(message_id) or message_id in state.ids:
-            short = LEADER_ABBREVIATION if sender <= LEADER_ID else state.agents[sender].abbreviation
-            message_id = state.ids.free(KINDS[kind].prefix, "" if kind == "task" else short)
-        self.deliver(
-            target,
-            PendingMessage(
-                message_id,
-                kind,
-                title_of(state, sender),
-                sender if sender > LEADER_ID else None,
-                text,
-                self.order.now(),
-                source,
-                wakes,
-                starts_work,
-                status,
-                notice_from,
-            ),
-        )
-        return message_id
-
-    def report(self, agent: Agent, kind: Kind, text: str, *, status: str = "") -> None:
-        """Send an agent's progress, completion or failure to the leader (decisions 9, 10, 13)."""
-        self.post(LEADER_ID, kind, agent.id, text, source="sub_agent", wakes=kind != "progress", status=status)
-
-    def inform(self, target: int, text: str, *, wakes: bool, about: int | None = None) -> None:
-        """Say something in the runtime's own name, as an envelope (decision 9)."""
-        sender = about if about is not None else LEADER_ID
-        self.post(target, "message", sender, text, source="runtime", wakes=wakes)
-
-    def reply_to_notice(self, agent: Agent, sender: int, text: str) -> None:
-        """Bring the final text after a notice to who gave it; it wakes nobody (decision 16)."""
-        if self.state.agents[sender].status != "terminated":
-            self.post(sender, "message", agent.id, text, source="sub_agent", wakes=False)
 
     # -- runs ---------------------------------------------------------------------------
 
@@ -291,36 +170,28 @@ class TeamRuntime:
     def leader_ended(self, text: str) -> None:
         """The leader's turn has ended: answer who asked it, see to the questions it left (decision 18)."""
         self._run_text = text
-        waiting = {item.id for item in self.state.leader_state.pending}
-        for message_id, future in tuple(self._leader_waiters):
-            if message_id not in waiting:
-                self._leader_waiters.remove((message_id, future))
-                if not future.done():
-                    future.set_result(text)
+        self.person.answer(text)
         for question in self.waits.unanswered(LEADER_ID):
             if question.reminded:
                 self.waits.pass_to_human(question)
             else:
                 self.bus.publish(QuestionReminded(question.id))
                 told = note("reminder", self.language, id=question.id)
-                self.inform(LEADER_ID, told, wakes=True, about=question.asker)
+                self.post.inform(LEADER_ID, told, wakes=True, about=question.asker)
 
     def leader_broke(self, detail: str, reason: str) -> None:
         """The leader failed or was stopped: agents go on, but wake it no more in this run."""
         self._leader_down = detail
         self._run_error = reason
-        self._answer_nobody(f"the leader's turn {detail}: {reason}")
+        self.person.answer_nobody(f"the leader's turn {detail}: {reason}")
         if not self.ending:
             for question in self.state.open_questions():
                 if question.answerer == LEADER_ID:
                     self.waits.pass_to_human(question)
 
-    def _answer_nobody(self, why: str) -> None:
-        """Tell the person who asked the leader that there will be no answer."""
-        for _, future in self._leader_waiters:
-            if not future.done():
-                future.set_exception(TeamError(why))
-        self._leader_waiters.clear()
+    def leader_up(self) -> None:
+        """The person speaks to the leader: what it could not do before counts no more."""
+        self._leader_down = self._run_error = ""
 
     @property
     def leader_is_down(self) -> bool:
@@ -331,7 +202,7 @@ class TeamRuntime:
         """An agent has ended for good (decision 22)."""
         self.bus.publish(StatusChanged(agent.id, "terminated"))
         if tell:
-            self.report(agent, "message", note("terminated", self.language), status="terminated")
+            self.post.report(agent, "message", note("terminated", self.language), status="terminated")
 
     def cut_off(self, agent: Agent) -> None:
         """An agent's task was cancelled from outside, as when the loop ends: it is put away (decision 29).
@@ -428,7 +299,7 @@ class TeamRuntime:
         self.ending = True
         for question in self.waits.waits_for(HUMAN_ID):
             self.waits.close(question, "the team was closed")
-        self._answer_nobody("the team was closed")
+        self.person.answer_nobody("the team was closed")
         tasks = []
         for agent in sorted(self.agents.values(), key=lambda item: item.id):
             waiting = agent.state.status == "waiting"
@@ -446,47 +317,3 @@ class TeamRuntime:
         if self.fatal is None:
             self.fatal = error
             self.stop_all("failed", str(error))
-
-    # -- the person ---------------------------------------------------------------------
-
-    async def admit_human(self) -> None:
-        """Admit a step of the person."""
-        self._human_steps += 1
-        await self.order.admit("human", "human", self._human_steps)
-
-    def say(self, text: str) -> str:
-        """Put the person's own message into the leader's mailbox; returns its id."""
-        if self.state.leader == "human":
-            raise TeamError("you are the leader of this team: send to an agent, by name")
-        self._leader_down = self._run_error = ""
-        message_id = self.state.ids.free("msg", "user")
-        item = PendingMessage(message_id, "human", "human", None, text, self.order.now(), "user", True, True)
-        self.deliver(LEADER_ID, item)
-        return message_id
-
-    def ask_leader(self, text: str) -> asyncio.Future[str]:
-        """Put a message to the leader; the future holds the final text of the turn that reads it."""
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._leader_waiters.append((self.say(text), future))
-        return future
-
-    def ask_as_human(self, target: int, text: str) -> Question:
-        """Ask an agent as Team Leader (decision 23); the leader is told."""
-        question = self.waits.ask(HUMAN_ID, target, text, None, call_id="", tool="human")
-        if self.state.leader == "model":
-            told = note("human_asked", self.language, id=question.id, text=text)
-            self.inform(LEADER_ID, told, wakes=False, about=target)
-        return question
-
-
-class _NoModel:
-    """Stands where a person leads: there is no model to ask."""
-
-    key = ""
-    endpoint = ""
-
-    def stream(self, request: Any) -> Any:
-        raise ConfigError("a person leads this team; there is no leader model")
-
-    async def close(self) -> None:
-        return

@@ -54,12 +54,12 @@ class Short(Live):
 
 async def ended_by(made: Rig, end: Callable[[Rig], object]) -> None:
     team = made.team
-    await team.admit_human()
+    await team.person.admit()
     team.begin_run("Go.")
-    team.say("Go.")
+    team.person.say("Go.")
     if not team.order.replaying:
         await made.until(lambda state: 1 in team.agents and len(team.agents[1].live) > 40)
-    await team.admit_human()
+    await team.person.admit()
     end(made)
     await asyncio.wait_for(team.rest(), BOUND)
 
@@ -82,7 +82,7 @@ async def run(made: Rig) -> None:
 
 async def revived(made: Rig) -> None:
     await one_stopped(made)
-    await made.team.admit_human()
+    await made.team.person.admit()
     made.team.port.send(HUMAN_ID, 1, "Be brief.")
     await asyncio.wait_for(made.team.rest(), BOUND)
 

@@ -44,14 +44,14 @@ async def plain(made: Rig) -> None:
 
 async def stop_when(made: Rig, ready: Callable[[Any], bool], end: Callable[[Rig], object]) -> None:
     team = made.team
-    await team.admit_human()
+    await team.person.admit()
     team.begin_run("Go.")
-    team.say("Go.")
+    team.person.say("Go.")
     if not team.order.replaying:
         await made.until(ready)
         for _ in range(30):  # everybody is in the middle of a response then
             await asyncio.sleep(0)
-    await team.admit_human()
+    await team.person.admit()
     end(made)
     await asyncio.wait_for(team.rest(), BOUND)
 
@@ -245,12 +245,12 @@ def test_an_agent_stopped_inside_a_tool_hangs_there_until_it_is_stopped_again() 
 
     async def act(made: Rig) -> None:
         team = made.team
-        await team.admit_human()
+        await team.person.admit()
         team.begin_run("Go.")
-        team.say("Go.")
+        team.person.say("Go.")
         if not team.order.replaying:
             await asyncio.to_thread(inside.wait, BOUND)
-        await team.admit_human()
+        await team.person.admit()
         team.stop_all("stopped", "enough")
         leave.set()
         await team.rest()
@@ -322,9 +322,9 @@ def test_agents_that_were_put_away_at_work_hang_in_the_replay_until_they_are_aga
 
     async def act(made: Rig) -> None:
         team = made.team
-        await team.admit_human()
+        await team.person.admit()
         team.begin_run("Go.")
-        team.say("Go.")
+        team.person.say("Go.")
         await made.until(lambda state: len(state.agents) > 1 and len(state.agents[1].messages) == 3)
         for _ in range(50):
             await asyncio.sleep(0)

@@ -161,7 +161,7 @@ def test_a_person_s_step_beyond_the_recording_is_a_miss_of_that_person() -> None
         with pytest.raises(
             ReplayMiss, match=r"human comes to human 2, which it does not hold; the recording is at its end"
         ):
-            await made.team.admit_human()
+            await made.team.person.admit()
 
     recorded_tape = recorded()
     go(main)
@@ -182,12 +182,12 @@ def test_a_person_s_step_that_nobody_brings_is_a_miss_after_its_stall() -> None:
 
     async def act(made: Rig) -> None:
         team = made.team
-        await team.admit_human()
+        await team.person.admit()
         team.begin_run("Go.")
-        team.say("Go.")
+        team.person.say("Go.")
         if not team.order.replaying:
             await made.until(lambda state: state.leader_state.requests == 1)
-            await team.admit_human()
+            await team.person.admit()
             team.port.send(HUMAN_ID, 1, "Hurry.")
         await team.rest()
 
@@ -245,16 +245,16 @@ def test_a_miss_ends_everybody_also_who_waits_for_an_answer() -> None:
 
     async def act(made: Rig) -> None:
         team = made.team
-        await team.admit_human()
+        await team.person.admit()
         team.begin_run("Go.")
-        team.say("Go.")
+        team.person.say("Go.")
         if not team.order.replaying:
             await made.until(lambda state: any(item.passed for item in state.questions.values()))
-        await team.admit_human()
+        await team.person.admit()
         team.port.send(HUMAN_ID, 2, "Now.")
         if not team.order.replaying:
             await made.until(lambda state: state.agents[2].status == "completed")
-        await team.admit_human()
+        await team.person.admit()
         team.port.answer(HUMAN_ID, 1, next(iter(team.state.questions)), "Blue.")
         await team.rest()
 

@@ -374,7 +374,7 @@ def test_a_terminated_agent_cannot_be_asked_and_who_asked_it_is_told() -> None:
             "Full-Stack Engineer_1 is terminated and cannot be addressed any more",
         ]
         with pytest.raises(AgentTerminated):
-            team.team.ask_as_human(2, "?")
+            team.team.person.ask(2, "?")
         assert team.team.state.agents[2].status == "terminated"
 
     go(main)
@@ -460,7 +460,7 @@ def test_the_person_is_part_of_the_graph() -> None:
         working = asyncio.ensure_future(team.run("Go"))
         await team.until(lambda state: bool(state.questions) and state.questions["q-1"].passed)
         with pytest.raises(WouldDeadlock, match=r"human → UI Operator_1 → human; answer q-1 first: %answer q-1"):
-            team.team.ask_as_human(1, "what is it?")
+            team.team.person.ask(1, "what is it?")
         team.team.port.answer(HUMAN_ID, None, "q-1", "trunk")
         await working
         assert parse(results(team, 1)[0]["answer"]).content == "trunk"
@@ -472,7 +472,7 @@ def test_a_question_does_not_go_to_a_person_who_waits_for_the_asker() -> None:
     async def main() -> None:
         team, _ = playing({LEADER: [ONE, *OK], UI: [say("Blue."), ask("q-1"), say("It is blue.")]})
         await team.run("Go")
-        asked = team.team.ask_as_human(1, "Which blue?")
+        asked = team.team.person.ask(1, "Which blue?")
         answered = await asyncio.wait_for(team.team.waits.answered(asked.id), 5)
         await team.team.rest()
         assert answered.answer == "It is blue."
@@ -582,7 +582,7 @@ def test_where_a_person_leads_questions_go_to_the_person() -> None:
         assert (parse(report.content or "").kind, report.message_id) == ("completion", "msg_auto_001")
         assert state.leader_state.pending == []
         with pytest.raises(TeamError, match="you are the leader"):
-            team.team.say("hello")
+            team.team.person.say("hello")
 
     go(main)
 
@@ -608,7 +608,7 @@ def test_a_person_who_asks_speaks_as_team_leader_and_the_leader_is_told() -> Non
             }
         )
         await team.run("Go")
-        question = team.team.ask_as_human(1, "Which blue?")
+        question = team.team.person.ask(1, "Which blue?")
         assert question.id == "ask_tl_001"
         answered = await asyncio.wait_for(team.team.waits.answered(question.id), 5)
         await team.team.rest()
@@ -626,7 +626,7 @@ def test_the_leaders_final_text_of_the_turn_that_read_the_message_is_its_answer(
         team, _ = playing({LEADER: [until_message(say("First.")), say("Second."), *OK]})
         working = asyncio.ensure_future(team.run("Go"))
         await team.until(lambda state: len(state.leader_state.messages) == 1)
-        future = team.team.ask_leader("And?")
+        future = team.team.person.ask_leader("And?")
         await working
         assert await asyncio.wait_for(future, 5) == "Second."
 
@@ -636,7 +636,7 @@ def test_the_leaders_final_text_of_the_turn_that_read_the_message_is_its_answer(
 def test_who_waits_for_a_leader_that_breaks_is_told() -> None:
     async def main() -> None:
         team, _ = playing({LEADER: [fail(ModelRefused("no key"))]})
-        future = team.team.ask_leader("Hello?")
+        future = team.team.person.ask_leader("Hello?")
         await team.team.rest()
         with pytest.raises(TeamError, match="no key"):
             await future

@@ -160,7 +160,7 @@ def test_two_sends_to_an_agent_at_rest_start_one_run() -> None:
         await team.run("Go")
 
         async def send(text: str) -> str:
-            await team.team.admit_human()
+            await team.team.person.admit()
             return str(team.team.port.send(LEADER_ID, 1, text)["delivered_as"])
 
         kinds = await asyncio.gather(send("one"), send("two"))

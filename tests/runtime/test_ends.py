@@ -238,7 +238,7 @@ def test_a_terminated_agent_is_ended_for_good_and_sends_nothing_more(by: int) ->
             lambda: team.team.port.send(LEADER_ID, 1, "x"),
             lambda: team.team.port.notify(2, UI, "x", None),
             lambda: team.team.port.stop_agent(HUMAN_ID, 1, ""),
-            lambda: team.team.ask_as_human(1, "x"),
+            lambda: team.team.person.ask(1, "x"),
         ):
             with pytest.raises(AgentTerminated):
                 use()
@@ -450,9 +450,9 @@ def test_the_end_of_the_loop_claims_nothing() -> None:
         script = {LEADER: [TWO, until_message(say("."))], UI: [asking], FSE: [call("hold")]}
         team, _ = playing(script, tools=(held.tool,))
         made.append(team)
-        await team.team.admit_human()
+        await team.team.person.admit()
         team.team.begin_run("Go")
-        team.team.say("Go")
+        team.team.person.say("Go")
         await held.wait_begun()
         await team.until(lambda state: state.agents[1].status == "waiting")
 

@@ -122,9 +122,9 @@ def actions(made: Rig, order: VirtualOrder, held: Held, number: int, question: s
     """Return what a person can do."""
     team = made.team
     return [
-        lambda: team.say("more"),
+        lambda: team.person.say("more"),
         lambda: team.port.send(HUMAN_ID, number, "psst"),
-        lambda: team.ask_as_human(number, "how is it?"),
+        lambda: team.person.ask(number, "how is it?"),
         lambda: team.port.stop_agent(HUMAN_ID, number, "enough"),
         lambda: team.port.terminate(HUMAN_ID, number),
         lambda: team.port.answer(HUMAN_ID, None, question, "so"),
@@ -155,7 +155,7 @@ async def play(
         team.restore()
         await settle()
     team.begin_run("go")
-    team.say("go")
+    team.person.say("go")
     for what, number, turns in deeds:
         await settle(turns)
         try:
@@ -176,7 +176,7 @@ async def play(
         if not team.running:
             if not team.state.open_questions() and not any(a.open_calls for a in team.state.agents.values()):
                 break
-            team.say("again")  # a turn that was cut off while it waited still waits
+            team.person.say("again")  # a turn that was cut off while it waited still waits
         go_on(team)  # the grace after a cancellation is over
         for question in team.state.open_questions():
             if question.answerer == HUMAN_ID:

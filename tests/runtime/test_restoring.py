@@ -56,7 +56,7 @@ async def torn(script: dict[str, list[Any]], condition: Any, **more: Any) -> Rig
     """Run a team until a condition holds and leave it at that."""
     made = rig(ScriptedModel(script, check_on_close=False), **more)
     made.team.begin_run("Go")
-    made.team.say("Go")
+    made.team.person.say("Go")
     await made.until(condition)
     return made
 
@@ -149,7 +149,7 @@ def test_a_question_lost_on_its_way_is_put_again_and_who_is_waited_for_goes_on_w
         assert model.asked == [], "a conversation may be opened to be read"
         assert state.leader_state.status == "waiting"
         made.team.begin_run("Go on")
-        made.team.say("Go on")
+        made.team.person.say("Go on")
         await made.team.rest()
         answers = [t for t in tool_texts(state, 0) if "q-1" in t]
         assert parse(json.loads(answers[0])["answer"]).content == "An hour."
@@ -162,7 +162,7 @@ def test_a_person_who_left_does_not_wait_any_more() -> None:
         script = {LEADER: [TWO, *OK], UI: [say("Blue."), until_message(say("Navy."))], FSE: [say("Built.")]}
         first = rig(ScriptedModel(script, check_on_close=False))
         await first.run("Go")
-        question = first.team.ask_as_human(1, "Which blue?")
+        question = first.team.person.ask(1, "Which blue?")
         await first.until(lambda state: state.agents[1].pending == [])
         made, _ = again(loaded(first), {LEADER: OK})
         assert made.team.state.open_questions() == []
@@ -223,7 +223,7 @@ async def settle() -> None:
 async def drive(made: Rig, order: VirtualOrder) -> None:
     """Say something, answer what goes to the person, until everybody rests."""
     made.team.begin_run("Go")
-    made.team.say("Go")
+    made.team.person.say("Go")
     for _ in range(60):
         await settle()
         if not made.team.running and not made.team.state.open_questions():

@@ -155,7 +155,7 @@ def test_progress_wakes_nobody_and_does_not_put_the_wake_off() -> None:
         crew.wait = Held("wait")
         await crew.end(1)  # its progress and its completion
         await crew.pass_time(0.03)
-        crew.team.team.report(crew.team.team.agents[2], "progress", "On my way.")
+        crew.team.team.post.report(crew.team.team.agents[2], "progress", "On my way.")
         await settle()
         await crew.pass_time(0.021)
         assert read(crew.leader[2]) == ["Going on.", "Done 1.", "On my way."]
@@ -174,7 +174,7 @@ def test_what_is_urgent_does_not_wait(what: str) -> None:
         if what == "question":
             crew.team.team.waits.ask(2, 0, "which?", "q-1", call_id="", tool="ask_master")
         elif what == "person":
-            crew.team.team.say("How far are you?")
+            crew.team.team.person.say("How far are you?")
         else:
             crew.team.team.port.stop_agent(HUMAN_ID, 2, "")
             crew.team.team.port.stop_agent(HUMAN_ID, 3, "")
@@ -248,7 +248,7 @@ def test_no_more_requests_than_slots_are_in_flight_and_the_leader_goes_first() -
         served = []
         while len(set(served)) < 2:  # until the leader rests and an agent has been served
             served.append(await model.let_one_through())
-        team.team.say("And now?")
+        team.team.person.say("And now?")
         await settle()
         while not working.done():
             assert len(model.waiting) <= 1

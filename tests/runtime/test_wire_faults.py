@@ -433,7 +433,7 @@ def test_two_sends_at_once_to_an_agent_at_rest_start_one_run() -> None:
                 await team.run("Go")
 
                 async def send(words: str) -> None:
-                    await team.team.admit_human()
+                    await team.team.person.admit()
                     team.team.port.send(LEADER_ID, 1, words)
 
                 await asyncio.gather(send("one"), send("two"))

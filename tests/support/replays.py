@@ -133,20 +133,20 @@ async def busy_person(made: Rig, dice: random.Random | None = None) -> None:
         for _ in range(dice.randrange(40) if dice is not None else 0):
             await asyncio.sleep(0)
 
-    await team.admit_human()
+    await team.person.admit()
     team.begin_run("Look at the pages.")
-    team.say("Look at the pages.")
+    team.person.say("Look at the pages.")
     if not team.order.replaying:
         await made.until(lambda state: len(state.agents) > MEMBERS)
     await pause()
-    await team.admit_human()
+    await team.person.admit()
     team.port.send(HUMAN_ID, 2, "Hurry up.")
     await pause()
-    await team.admit_human()
+    await team.person.admit()
     team.port.stop_agent(HUMAN_ID, 3, "enough")
     await pause()
-    await team.admit_human()
-    team.say("And tell me how far you are.")
+    await team.person.admit()
+    team.person.say("And tell me how far you are.")
     await asyncio.wait_for(team.rest(), BOUND)
 
 

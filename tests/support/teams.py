@@ -15,7 +15,8 @@ from astrion_nb.llm.model import Model
 from astrion_nb.runtime.bus import Journal
 from astrion_nb.runtime.limits import Gate, Limits
 from astrion_nb.runtime.order import Live, Order
-from astrion_nb.runtime.team import Ports, TeamRuntime
+from astrion_nb.runtime.ports import Ports
+from astrion_nb.runtime.team import TeamRuntime
 from astrion_nb.state import TeamState
 from astrion_nb.tools.leader import LEADER_TOOLS
 from astrion_nb.tools.member import MEMBER_TOOLS
@@ -61,9 +62,9 @@ class Rig:
 
     async def run(self, text: str) -> TeamState:
         """Say something to the leader and wait for rest."""
-        await self.team.admit_human()
+        await self.team.person.admit()
         self.team.begin_run(text)
-        self.team.say(text)
+        self.team.person.say(text)
         await asyncio.wait_for(self.team.rest(), BOUND)
         return self.team.state
 

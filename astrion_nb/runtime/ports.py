@@ -1,0 +1,74 @@
+"""What a team needs from outside, handed to it by whoever wires it.
+
+Knows no implementation of any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConfigError
+from ..llm.model import Model
+from ..messages import Usage
+from ..tools.registry import RoleLike
+from .bus import Journal
+from .limits import Gate
+from .order import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a team needs from outside.
+
+    Parameters
+    ----------
+    journal : Journal
+    order : Order
+    model : callable
+        ``model(key)`` returns the :class:`Model`; raises :class:`ConfigError` for an unknown key.
+    choose_model : callable
+        ``choose_model(asked, role_model, conversation)`` returns the key to use and a warning or ``""``.
+    cost : callable
+        ``cost(model_key, usage)`` returns the cost, or ``None`` where no price is known.
+    load_role, list_roles : callable
+    gate : callable
+        ``gate(endpoint)`` returns the endpoint's gate, shared in the process.
+    member_prompt : callable
+        ``member_prompt(model_key)``: the base prompt of sub-agents, in the conversation's language.
+    home : object
+    human_can_act : callable
+        Whether a person could answer a question now.
+    offers : callable
+        ``offers(model_key)``: the team tools that a small model is offered; ``None`` for all.
+    hide : callable
+        ``hide(text)`` returns an error's text without the keys that are configured.
+    """
+
+    journal: Journal
+    order: Order
+    model: Callable[[str], Model]
+    choose_model: Callable[[str | None, str | None, str], tuple[str, str]]
+    cost: Callable[[str, Usage], float | None]
+    load_role: Callable[[str], RoleLike]
+    list_roles: Callable[[], Any]
+    gate: Callable[[str], Gate]
+    member_prompt: Callable[[str], str]
+    home: Any
+    human_can_act: Callable[[], bool]
+    offers: Callable[[str], frozenset[str] | None] = lambda key: None
+    hide: Callable[[str], str] = lambda text: text
+
+
+class NoModel:
+    """Stands where a person leads: there is no model to ask."""
+
+    key = ""
+    endpoint = ""
+
+    def stream(self, request: Any) -> Any:
+        raise ConfigError("a person leads this team; there is no leader model")
+
+    async def close(self) -> None:
+        return
