@@ -16,12 +16,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..envelope import KINDS, Kind, parse
-from ..errors import EnvelopeError
+from ..envelope import KINDS, Kind
 from ..ids import HUMAN_ID, LEADER_ID
 from ..messages import Message, ToolCall, Usage
 from ..state import AgentState, Question, TeamState
+from . import reading
 from .markdown import clean
+from .reading import Said
 from .words import Origin, Words, words
 
 CUT = 2_000
@@ -205,48 +206,27 @@ class _Reader:
         return out
 
     def inserted(self, agent: AgentState, message: Message) -> Bubble:
-        content = message.content or ""
-        metadata = message.metadata
-        source = metadata.get("message_source")
-        persons_own = agent.agent_id == LEADER_ID and "envelope_id" not in metadata and source in ("user", None)
-        small = metadata.get("visibility") == "compact"
-        if not persons_own:
-            try:
-                envelope = parse(content)
-            except EnvelopeError:
-                pass
-            else:
-                number = metadata.get("agent_id")
-                known = self.state.agents.get(number) if isinstance(number, int) else None
-                notes = [self.words.status.get(str(metadata["status"]), "")] if metadata.get("status") else []
-                if source == "user":
-                    notes.append(self.words.by_you)
-                return Bubble(
-                    self.shown(known.display_name if known is not None else envelope.sender),
-                    known.agent_id if known is not None else LEADER_ID,
-                    envelope.kind,
-                    envelope.id,
-                    self.shown(envelope.content),
-                    small,
-                    tuple(note for note in notes if note),
-                )
-        # Not an envelope: the person's own message, or a stored text that some other program wrote.
-        human = source in ("user", None)
-        role = self.words.you if human else self.words.system
-        return Bubble(role, HUMAN_ID if human else LEADER_ID, None, "", self.shown(content), small)
+        said = reading.inserted(self.state, agent, message)
+        small = message.metadata.get("visibility") == "compact"
+        if said.kind is None:
+            role = self.words.you if said.by == HUMAN_ID else self.words.system
+            return Bubble(role, LEADER_ID if said.by is None else said.by, None, "", self.shown(said.text), small)
+        notes = (self.words.status.get(said.status, ""), self.words.by_you if said.by_person else "")
+        return self.enveloped(said, LEADER_ID, small, tuple(note for note in notes if note))
+
+    def enveloped(self, said: Said, otherwise: int, small: bool, notes: tuple[str, ...] = ()) -> Bubble:
+        """Lay out what came in an envelope; ``otherwise`` is whose colour an unknown sender gets."""
+        known = self.state.agents.get(said.by) if said.by is not None else None
+        role = self.shown(known.display_name if known is not None else said.name)
+        number = known.agent_id if known is not None else otherwise
+        return Bubble(role, number, said.kind, said.id, self.shown(said.text), small, notes)
 
     def written(self, agent: AgentState, message: Message, opened_by: Kind | None) -> Bubble:
-        kind: Kind | None = None
-        if agent.agent_id != LEADER_ID:
-            # Decision 10: text beside tool calls is progress, text without is the end of the turn.
-            ending: Kind = "answer" if opened_by == "ask" else "completion"
-            kind = "progress" if message.tool_calls else ending
-        notes: tuple[str, ...] = ()
-        if message.metadata.get("truncated"):  # it reached nobody
-            kind, notes = None, (self.words.broke_off,)
         text = self.shown(message.content or "")
+        kind = reading.purpose(agent, message, opened_by)
         if not text.strip():
             kind, text = None, ""
+        notes = (self.words.broke_off,) if message.metadata.get("truncated") else ()
         return Bubble(self.shown(agent.display_name), agent.agent_id, kind, "", text, notes=notes)
 
     def call(self, call: ToolCall, answer: Message | None) -> Call:
@@ -255,22 +235,11 @@ class _Reader:
         if answer is None:
             return out
         content = answer.content or ""
-        try:
-            data = json.loads(content)
-        except (ValueError, RecursionError):
-            data = None
-        if isinstance(data, dict):
-            out.refused = data.get("success") is False
-            reply = data.get("answer")
-            try:
-                envelope = parse(reply) if isinstance(reply, str) else None
-            except EnvelopeError:
-                envelope = None
-            if envelope is not None:
-                by = next((a.agent_id for a in self.state.agents.values() if a.display_name == envelope.sender), 0)
-                text = self.shown(envelope.content)
-                out.reply = Bubble(self.shown(envelope.sender), by, envelope.kind, envelope.id, text, small=True)
-                content = json.dumps({key: value for key, value in data.items() if key != "answer"}, ensure_ascii=False)
+        data, reply = reading.result(self.state, content)
+        out.refused = data is not None and data.get("success") is False
+        if reply is not None:
+            out.reply = self.enveloped(reply, LEADER_ID, small=True)
+            content = json.dumps(data, ensure_ascii=False)
         out.result = self.cut(self.fields(content)[1])
         return out
 

@@ -17,10 +17,10 @@ A bubble is plain JSON with short keys, since a page gets many:
 ``calls``  tool calls: ``name``, ``args``, and with a result ``out``, ``bad`` and ``reply``
 =========  ===============================================================================
 
-Envelopes are read for their content only; who speaks is what the metadata says. Pure; knows no
-widget, no sequence numbers and no page.
+What a message says is :mod:`~astrion_nb.render.reading`'s to tell. Pure; knows no widget, no sequence
+numbers and no page.
 
-Source: message protocol §6; decisions 7, 8, 9, 10; data model §5, §7.
+Source: message protocol §6; data model §5, §7.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from ..envelope import Envelope, Kind, parse
-from ..errors import EnvelopeError
+from ..envelope import Kind
 from ..ids import HUMAN_ID, LEADER_ID
 from ..messages import Message, ToolCall
 from ..render.markdown import clean, tree
+from ..render.reading import inserted, purpose, result
 from ..state import AgentState, TeamState
 
 CUT = 2_000
@@ -145,21 +145,6 @@ def is_bubble(agent: AgentState, message: Message) -> bool:
     return role == "system" and bool(message.content) and message.content != agent.system
 
 
-def opens(agent: AgentState, message: Message) -> Kind | None:
-    """Return the envelope kind of a message that began a sub-agent's piece of work, else ``None``."""
-    if agent.agent_id == LEADER_ID or message.role != "user" or not message.metadata.get("starts_work"):
-        return None
-    envelope = _envelope(message)
-    return envelope.kind if envelope is not None else None
-
-
-def _envelope(message: Message) -> Envelope | None:
-    try:
-        return parse(message.content or "")
-    except EnvelopeError:
-        return None
-
-
 def bubble(state: TeamState, agent: AgentState, index: int, opened_by: Kind | None) -> tuple[dict[str, Any], str]:
     """Return a message's bubble without its body, and the text of the body.
 
@@ -180,12 +165,10 @@ def bubble(state: TeamState, agent: AgentState, index: int, opened_by: Kind | No
         return {"n": index, "id": "", "by": LEADER_ID, "role": "system", "small": 1}, message.content or ""
     text = message.content or ""
     out: dict[str, Any] = {"n": index, "id": message.message_id or "", "by": agent.agent_id}
+    if kind := purpose(agent, message, opened_by):
+        out["kind"] = kind
     if message.metadata.get("truncated"):
-        out["cut"] = 1  # it reached nobody, so it has no purpose
-    elif agent.agent_id != LEADER_ID and text.strip():
-        # Decision 10: text beside tool calls is progress, text without is the end of the turn.
-        ending: Kind = "answer" if opened_by == "ask" else "completion"
-        out["kind"] = "progress" if message.tool_calls else ending
+        out["cut"] = 1
     reasoning = message.metadata.get("reasoning_content")
     if isinstance(reasoning, str) and reasoning.strip():
         out["think"] = shorten(clean(reasoning))
@@ -195,31 +178,23 @@ def bubble(state: TeamState, agent: AgentState, index: int, opened_by: Kind | No
 
 
 def _inserted(state: TeamState, agent: AgentState, index: int, message: Message) -> tuple[dict[str, Any], str]:
-    metadata = message.metadata
-    source = metadata.get("message_source")
-    out: dict[str, Any] = {"n": index, "id": message.message_id or ""}
-    if metadata.get("visibility") == "compact":
+    said = inserted(state, agent, message)
+    out: dict[str, Any] = {"n": index, "id": said.id or message.message_id or ""}
+    if message.metadata.get("visibility") == "compact":
         out["small"] = 1
-    persons_own = agent.agent_id == LEADER_ID and "envelope_id" not in metadata and source in ("user", None)
-    envelope = None if persons_own else _envelope(message)
-    if envelope is None:
-        # The person's own message, or a stored text that some other program wrote.
-        human = source in ("user", None)
-        out["by"] = HUMAN_ID if human else LEADER_ID
-        if not human:
+    out["by"] = LEADER_ID if said.by is None else said.by
+    if said.kind is None:
+        if said.by is None:
             out["role"] = "system"
-        return out, message.content or ""
-    number = metadata.get("agent_id")
-    known = isinstance(number, int) and number in state.agents
-    out["id"], out["kind"] = envelope.id, envelope.kind
-    out["by"] = number if known else LEADER_ID
-    if not known and envelope.sender != state.name_of(LEADER_ID):
-        out["role"] = clean(envelope.sender)
-    if metadata.get("status"):
-        out["mark"] = str(metadata["status"])
-    if source == "user":
+        return out, said.text
+    out["kind"] = said.kind
+    if said.by is None:
+        out["role"] = clean(said.name)
+    if said.status:
+        out["mark"] = said.status
+    if said.by_person:
         out["you"] = 1
-    return out, envelope.content
+    return out, said.text
 
 
 def call_of(call: ToolCall) -> dict[str, Any]:
@@ -230,27 +205,17 @@ def call_of(call: ToolCall) -> dict[str, Any]:
 def result_of(state: TeamState, message: Message) -> dict[str, Any]:
     """Return what a tool message adds to its call: ``out``, ``bad`` when refused, ``reply`` of an ask."""
     content = message.content or ""
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError):
-        data = None
-    if not isinstance(data, dict):
+    data, answer = result(state, content)
+    if data is None:
         return {"out": shorten(clean(content))}
     out: dict[str, Any] = {}
     if data.get("success") is False:
         out["bad"] = 1
-    answer = data.get("answer")
-    try:
-        envelope = parse(answer) if isinstance(answer, str) else None
-    except EnvelopeError:
-        envelope = None
-    if envelope is not None:
-        by = next((a.agent_id for a in state.agents.values() if a.display_name == envelope.sender), None)
-        reply: dict[str, Any] = {"id": envelope.id, "kind": envelope.kind, "small": 1}
-        reply["by"] = HUMAN_ID if by is None else by
-        if by is None and envelope.sender != state.name_of(HUMAN_ID):
-            reply["role"] = clean(envelope.sender)
-        out["reply"] = reply | {"body": body(envelope.content)}
-        data = {key: value for key, value in data.items() if key != "answer"}
+    if answer is not None:
+        reply: dict[str, Any] = {"id": answer.id, "kind": answer.kind, "small": 1}
+        reply["by"] = HUMAN_ID if answer.by is None else answer.by
+        if answer.by is None:
+            reply["role"] = clean(answer.name)
+        out["reply"] = reply | {"body": body(answer.text)}
     out["out"] = pairs(data)
     return out

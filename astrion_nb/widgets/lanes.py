@@ -15,8 +15,9 @@ from ..envelope import Kind
 from ..ids import LEADER_ID
 from ..messages import Message
 from ..render.markdown import clean
+from ..render.reading import opens
 from ..state import AgentState, TeamState
-from .bubbles import LONGEST, against, body, bubble, is_bubble, opens, result_of
+from .bubbles import LONGEST, against, body, bubble, is_bubble, result_of
 
 WINDOW = 40
 """Bubbles of one agent that a page holds, at most."""
