@@ -2,14 +2,13 @@
 
 Each response is one JSON object, held to a schema by the endpoint (``response_format``): a call of a
 known tool, or something to say. The tools stand as text in the system message, and earlier calls and
-results go out as plain messages, so the endpoint need not know tools at all. What is said is streamed
-while it comes. Wraps a model of :mod:`.openai`; opens no socket and knows no vendor.
+results go out as plain messages (:mod:`.plain`), so the endpoint need not know tools at all. What is said
+is streamed while it comes (:mod:`.say`). Wraps a model of :mod:`.openai`; opens no socket and knows no vendor.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -18,32 +17,10 @@ from ..errors import ModelBroken, ModelError
 from ..messages import Message, ToolCall, replace_surrogates
 from .assemble import Assembler, with_partial
 from .model import Finish, Finished, ModelRequest, ReasoningDelta, StreamEvent, TextDelta, ThinkingMode
-from .wire import object_text
+from .plain import plain_messages
+from .say import SayReader
 
-_SAY = re.compile(r'\s*\{\s*"say"\s*:\s*"')
-_STRING = re.compile(r'(?:[^"\\]+|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt])*')
-_IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
 _MOST = 999_999
-
-_EXPLANATION = {
-    "en": (
-        "# Tools\n\n"
-        "Answer with exactly one JSON object and nothing else. To call a tool:\n"
-        '{"name": "<tool>", "arguments": {…}}\n'
-        "To say something, or to give your final answer:\n"
-        '{"say": "<text>"}\n\n'
-        "The tools:\n"
-    ),
-    "zh": (
-        "# 工具\n\n"
-        "每次只回复一个 JSON 对象，不要有其他内容。调用工具：\n"
-        '{"name": "<工具名>", "arguments": {…}}\n'
-        "说话或给出最终答复：\n"
-        '{"say": "<文字>"}\n\n'
-        "可用工具：\n"
-    ),
-}
-_RESULT = {"en": "Result of {name}:\n{content}", "zh": "工具 {name} 的结果：\n{content}"}
 
 
 class BodyModel(Protocol):
@@ -266,132 +243,6 @@ class StructuredModel:
                 "that honours response_format json_schema"
             )
         raise with_partial(ModelBroken(message), "", whole.usage)
-
-
-class SayReader:
-    """Read the text of ``{"say": "…"}`` while it comes.
-
-    Attributes
-    ----------
-    text : str
-        What was said so far.
-    started : bool
-        Whether the response is something said.
-    complete : bool
-        Whether the text has come to its end.
-    """
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.started = False
-        self.complete = False
-        self._raw = ""
-        self._half = ""
-        self._call = False
-
-    def feed(self, raw: str) -> str:
-        """Take a piece of the response; return the text that it brought."""
-        if self.complete or self._call:
-            return ""
-        self._raw += raw
-        if not self.started:
-            head = _SAY.match(self._raw)
-            if head is None:
-                # Anything longer than the longest head is a call, or nothing at all.
-                self._call = len("".join(self._raw.split())) > len('{"say":"')
-                return ""
-            self.started = True
-            self._raw = self._raw[head.end() :]
-        return self._take()
-
-    def _take(self) -> str:
-        whole = _STRING.match(self._raw)
-        assert whole is not None  # matches the empty string at least
-        piece = self._half + json.loads(f'"{whole.group()}"', strict=False)
-        self._half = ""
-        self._raw = self._raw[whole.end() :]
-        self.complete = self._raw.startswith('"')
-        if not self.complete and piece and "\ud800" <= piece[-1] <= "\udbff":
-            piece, self._half = piece[:-1], piece[-1]
-        piece = replace_surrogates(piece)
-        self.text += piece
-        return piece
-
-    def flush(self) -> str:
-        """Return what was held back for a second half that did not come."""
-        piece = replace_surrogates(self._half)
-        self._half = ""
-        self.text += piece
-        return piece
-
-
-def plain_messages(
-    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], *, merge_user: bool = False, optional: bool = True
-) -> list[dict[str, Any]]:
-    """Return a conversation without tool messages, for an endpoint that knows none.
-
-    A call goes out as the JSON object by which the model would make it, a result as a user message,
-    each by a rule that depends on the conversation's beginning alone: prefixes stay equal.
-    """
-    system = next((message.content or "" for message in messages if message.role == "system"), "")
-    language = "zh" if _IDEOGRAPH.search(system) else "en"
-    names = {call.id: call.name for message in messages for call in message.tool_calls}
-    out: list[dict[str, Any]] = []
-    explained = not tools
-    for message in messages:
-        role, content = message.role, message.content or ""
-        if role == "tool":
-            content = _RESULT[language].format(name=names.get(message.tool_call_id or "", "?"), content=content)
-            if out and out[-1].pop("results", False):
-                out[-1] = {"role": "user", "content": f"{out[-1]['content']}\n\n{content}", "results": True}
-            else:
-                out.append({"role": "user", "content": content, "results": True})
-            continue
-        if out:
-            out[-1].pop("results", None)
-        if role == "system" and not explained:
-            content, explained = f"{content}\n\n{tool_text(tools, language, optional=optional)}".lstrip(), True
-        elif role == "assistant":
-            content = _as_written(message) if tools or message.tool_calls else content
-            if not content:
-                continue
-        if merge_user and role == "user" and out and out[-1]["role"] == "user":
-            out[-1]["content"] += f"\n\n{content}"
-        else:
-            out.append({"role": role, "content": content})
-    if out:
-        out[-1].pop("results", None)
-    if not explained:
-        out.insert(0, {"role": "system", "content": tool_text(tools, language, optional=optional)})
-    return out
-
-
-def _as_written(message: Message) -> str:
-    """Return an assistant message as the objects by which the model would have given it."""
-    lines = [json.dumps({"say": message.content}, ensure_ascii=False)] if message.content else []
-    for call in message.tool_calls:
-        name = json.dumps(call.name, ensure_ascii=False)
-        lines.append(f'{{"name": {name}, "arguments": {object_text(call.arguments)}}}')
-    return "\n".join(lines)
-
-
-def tool_text(tools: Iterable[Mapping[str, Any]], language: str, *, optional: bool = True) -> str:
-    """Return the description of the tools for a system message, in ``"zh"`` or ``"en"``."""
-    lines = []
-    for tool in tools:
-        function = tool["function"]
-        parameters = function.get("parameters") or {}
-        required = parameters.get("required") or []
-        lines.append(f"- {function['name']}: {function.get('description', '')}".rstrip(": "))
-        for name, schema in (parameters.get("properties") or {}).items():
-            if name in required:
-                kind = schema.get("type", "any")
-            elif optional:
-                kind = schema.get("type", "any") + ("，可选" if language == "zh" else ", optional")
-            else:
-                continue
-            lines.append(f"  - {name} ({kind}): {schema.get('description', '')}".rstrip(": "))
-    return _EXPLANATION[language] + "\n".join(lines)
 
 
 def _calls_made(messages: Sequence[Message]) -> int:

@@ -16,7 +16,9 @@ from support.strict_server import Gate, StrictServer, close, delta, finish, no_d
 from astrion_nb.errors import ModelBroken, ModelBusy
 from astrion_nb.llm.model import Finished, TextDelta
 from astrion_nb.llm.openai import OpenAIModel
-from astrion_nb.llm.structured import SayReader, StructuredModel, plain_messages
+from astrion_nb.llm.plain import plain_messages
+from astrion_nb.llm.say import SayReader
+from astrion_nb.llm.structured import StructuredModel
 from astrion_nb.messages import Message, ToolCall, Usage
 
 CREATE = {
