@@ -227,7 +227,8 @@ class LocalModel:
         return inner
 
     def _speak_to(self, running: Running) -> StructuredModel:
-        from .openai import OpenAIModel, Timeouts
+        from .client import Timeouts
+        from .openai import OpenAIModel
         from .structured import StructuredModel
 
         return StructuredModel(

@@ -10,64 +10,30 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
 import ipaddress
 import os
-import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import SplitResult, unquote, urlsplit
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from ..errors import ConfigError, ModelError, ModelUnreachable
 from .assemble import Assembler, with_partial
+from .endpoint import Endpoint
+from .client import Client, Timeouts, abandon
 from .faults import from_status, in_stream, scrub
 from .model import ModelRequest, StreamEvent, ThinkingMode
 from .sse import EventDecoder
 from .wire import ReasoningProfile, encode, wire_messages
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI, AsyncStream
+    from openai import AsyncStream
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
-# Far above any number of agents: the runtime's own gate says how many requests are in flight.
-_CONNECTIONS = 4096
-_KEEP_ALIVE = 30.0
 # The body's end mark follows [DONE] at once or never; waiting for it keeps the connection usable.
 _DRAIN = 0.1
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Keep the garbage collector out of an import that makes a million lasting objects: a tenth of its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long to wait for an endpoint.
-
-    Parameters
-    ----------
-    connect : float
-        Seconds until a connection stands, name lookup included.
-    read : float
-        Seconds between two pieces of a response; also until the first one.
-    """
-
-    connect: float = 15.0
-    read: float = 300.0
 
 
 class OpenAIModel:
@@ -80,7 +46,8 @@ class OpenAIModel:
     model : str
         Name of the model at the endpoint.
     base_url : str, optional
-        Default: OpenAI's own. User info in it is sent as basic authentication when there is no key.
+        Default: OpenAI's own. User info in it is sent as basic authentication when there is no key; a query
+        goes along with every request.
     api_key : str, optional
         Sent as a bearer token. Without one a placeholder is sent (local servers want none); no
         environment variable is read.
@@ -97,7 +64,7 @@ class OpenAIModel:
     Attributes
     ----------
     endpoint : str
-        Base URL without user info: what shares one rate limit.
+        Base URL without user info and query: what shares one rate limit.
     """
 
     def __init__(
@@ -119,20 +86,20 @@ class OpenAIModel:
         self.context = context
         self.reasoning: ReasoningProfile = reasoning
         self.timeouts = timeouts or Timeouts()
-        parts = _split_url(key, base_url or DEFAULT_BASE_URL)
-        self.endpoint = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
-        self._loopback = _is_loopback(parts.hostname or "")
-        self._authorization = _authorization(
-            api_key or "", unquote(parts.username or ""), unquote(parts.password or "")
-        )
-        self._secrets = tuple(filter(None, (api_key, parts.password, parts.username)))
+        address = Endpoint.parse(base_url or DEFAULT_BASE_URL, f"the base_url of model {key!r}")
+        self.endpoint = address.url
+        self._query = address.query
+        self._loopback = address.loopback
+        basic = address.basic if not api_key else ""
+        self._authorization = f"Basic {basic}" if basic else f"Bearer {api_key or 'none'}"
+        self._secrets = (*((api_key,) if api_key else ()), *address.secrets)
         self._parameters: dict[ThinkingMode, dict[str, Any]] = {
             "fast": {**(extra or {}), **(fast or {})},
             "thinking": {**(extra or {}), **(thinking or {})},
         }
-        self._clients: dict[asyncio.AbstractEventLoop, _Client] = {}
+        self._clients: dict[asyncio.AbstractEventLoop, Client] = {}
         # A cell that is run again drops its models; what they shared must not stay open for that.
-        weakref.finalize(self, _abandon, self._clients).atexit = False
+        weakref.finalize(self, abandon, self._clients).atexit = False
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.key!r}, model={self.model!r}, endpoint={self.endpoint!r})"
@@ -185,7 +152,7 @@ class OpenAIModel:
         done = cut = False
         feed = assembler.feed
         try:
-            stream = await client.post(encode(body), self.timeouts)
+            stream = await client.post(encode(body), self._query, self.timeouts)
             source, decoder = _body(stream)
             async for data in source:
                 for event in decoder.feed(data):
@@ -235,11 +202,11 @@ class OpenAIModel:
             del self._clients[loop]
             await client.leave()
 
-    def _client(self) -> _Client:
+    def _client(self) -> Client:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            client = self._clients[loop] = _Client.join(loop, self.endpoint, self._authorization, self._loopback)
+            client = self._clients[loop] = Client.join(loop, self.endpoint, self._authorization, self._loopback)
         return client
 
     def _check_offline(self) -> None:
@@ -249,7 +216,7 @@ class OpenAIModel:
                 "unset it, or use a local, scripted or replayed model"
             )
 
-    def _explain(self, error: BaseException, client: _Client) -> ModelError:
+    def _explain(self, error: BaseException, client: Client) -> ModelError:
         response = getattr(error, "response", None)
         if isinstance(error, client.status_error) and response is not None:
             body = getattr(error, "body", None)
@@ -266,99 +233,6 @@ class OpenAIModel:
         return ModelUnreachable(f"the connection to {self.endpoint} failed: {said}; check base_url and the network")
 
 
-class _Client:
-    """One SDK client per running loop, base URL and key, shared and counted.
-
-    A client that is dropped unclosed can deafen connections of the next one, so they are never
-    dropped: models join and leave, and the last one closes.
-    """
-
-    _all: ClassVar[dict[tuple[asyncio.AbstractEventLoop, str, str], _Client]] = {}
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, base_url: str, authorization: str, loopback: bool) -> None:
-        with _no_collections():
-            import aiohttp
-            import httpx2
-            import openai
-
-        self.errors: tuple[type[BaseException], ...] = (
-            openai.OpenAIError,
-            httpx2.HTTPError,
-            httpx2.StreamError,
-            aiohttp.ClientError,
-            OSError,
-        )
-        self.status_error: type[BaseException] = openai.APIStatusError
-        self._key = (loop, base_url, authorization)
-        self.closed = False
-        self._users = 0
-        self._leaving: set[asyncio.Future[None]] = set()
-        self._timeout = httpx2.Timeout
-        self._stream_cls: type[AsyncStream[object]] = openai.AsyncStream[object]
-        self._sdk: AsyncOpenAI = openai.AsyncOpenAI(
-            api_key="in the header below",  # else the SDK would read one from the environment
-            default_headers={"Authorization": authorization},
-            base_url=base_url,
-            max_retries=0,
-            http_client=openai.DefaultAioHttpClient(
-                limits=httpx2.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEP_ALIVE),
-                # A redirect could carry the key to a host that nobody configured.
-                follow_redirects=False,
-                # No proxy stands between two processes of one machine.
-                trust_env=not loopback,
-                # No certificates are loaded for plain HTTP.
-                verify=base_url.startswith("https:"),
-            ),
-        )
-
-    @classmethod
-    def join(cls, loop: asyncio.AbstractEventLoop, base_url: str, authorization: str, loopback: bool) -> _Client:
-        """Return the client for these, with one user more."""
-        with cls._lock:
-            for key in [key for key in cls._all if key[0].is_closed()]:
-                del cls._all[key]
-            client = cls._all.get((loop, base_url, authorization))
-            if client is None:
-                client = cls._all[loop, base_url, authorization] = cls(loop, base_url, authorization, loopback)
-            client._users += 1
-            return client
-
-    async def leave(self) -> None:
-        """Count one user less; close when it was the last."""
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-            self._all.pop(self._key, None)
-        self.closed = True
-        loop = self._key[0]
-        if loop is asyncio.get_running_loop():
-            await self._sdk.close()
-        elif loop.is_running():
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._sdk.close(), loop))
-
-    def forget(self) -> None:
-        """Count one user less that went without saying so; runs in the client's own loop."""
-        task = asyncio.ensure_future(self.leave())
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
-
-    async def post(self, content: bytes, timeouts: Timeouts) -> AsyncStream[object]:
-        """Send a body; return when the response's head is there."""
-        return await self._sdk.post(
-            "/chat/completions",
-            cast_to=object,
-            content=content,
-            stream=True,
-            stream_cls=self._stream_cls,
-            options={
-                "headers": {"Content-Type": "application/json"},
-                "timeout": self._timeout(timeouts.read, connect=timeouts.connect, pool=timeouts.connect),
-            },
-        )
-
-
 def _cause(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
@@ -367,15 +241,6 @@ def _cause(error: BaseException) -> BaseException:
 
 def _is_timeout(cause: BaseException) -> bool:
     return isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__
-
-
-def _abandon(clients: Mapping[asyncio.AbstractEventLoop, _Client]) -> None:
-    """Leave the clients of a model that was collected; may run in any thread, at any moment."""
-    for loop, client in clients.items():
-        try:
-            loop.call_soon_threadsafe(client.forget)
-        except RuntimeError:
-            pass  # the loop is closed, and its connections with it
 
 
 def _body(stream: AsyncStream[object]) -> tuple[AsyncIterator[bytes], EventDecoder | _WholeBody]:
@@ -423,25 +288,3 @@ def _parse(event: bytes) -> dict[str, Any] | None:
         except ValueError:
             return None
     return chunk if isinstance(chunk, dict) else {}
-
-
-def _authorization(api_key: str, username: str, password: str) -> str:
-    if not api_key and username:
-        return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
-    return f"Bearer {api_key or 'none'}"
-
-
-def _split_url(key: str, base_url: str) -> SplitResult:
-    parts = urlsplit(base_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"the base_url of model {key!r} must be http(s)://host/…; correct it in models.toml")
-    return parts
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -18,7 +18,7 @@ from astrion_nb.app.wiring import shared_gate
 from astrion_nb.disk import RealFiles
 from astrion_nb.home import Home
 from astrion_nb.ids import LEADER_ID
-from astrion_nb.llm.openai import _Client
+from astrion_nb.llm.client import Client
 from astrion_nb.llm.wire import wire_messages
 from astrion_nb.messages import Message, Usage
 from astrion_nb.store.loading import load
@@ -76,11 +76,11 @@ def test_two_teams_on_one_loop_share_the_connections_of_an_endpoint(tmp_path: Pa
             home = configure(tmp_path, server)
             async with Team(home=home) as one, Team(home=home) as two:
                 await asyncio.gather(one.run("Go."), two.run("Go."))
-                assert len(_Client._all) == 1
+                assert len(Client._all) == 1
                 await one.close()
-                assert len(_Client._all) == 1
+                assert len(Client._all) == 1
                 await two.run("Again.")
-            assert _Client._all == {}
+            assert Client._all == {}
             assert server.violations == []
             assert server.connections <= 8  # two leaders and six workers, if all ask at once
             assert len(server.requests) > 10

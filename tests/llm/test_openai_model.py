@@ -45,8 +45,9 @@ from astrion_nb.errors import (
     ModelRefused,
     ModelUnreachable,
 )
+from astrion_nb.llm.client import Timeouts
 from astrion_nb.llm.model import Finished, ReasoningDelta, TextDelta
-from astrion_nb.llm.openai import OpenAIModel, Timeouts
+from astrion_nb.llm.openai import OpenAIModel
 from astrion_nb.messages import Message, ToolCall, Usage
 
 TOOL = {
