@@ -18,9 +18,8 @@ not ``http:``, ``https:`` or ``mailto:`` stays the text it was written as. Contr
 lone surrogates become U+FFFD. A text longer than :data:`LONGEST` characters, nested deeper than
 :data:`DEEPEST` or of more than :data:`MOST` blocks is one ``pre``: shown whole, not parsed.
 
-Formulas are not set: ``$…$`` and ``\\(…\\)`` stay the characters they are, in HTML also where a page
-runs MathJax over it. (Where a page shows the Markdown form alone, its MathJax may set a pair of dollar
-signs after all; that is for the eye only.)
+Formulas are not set: ``$…$`` and ``\\(…\\)`` stay the characters they are, also where a page runs MathJax
+over the HTML or over what it made of the Markdown.
 
 Knows no conversation, no widget, no theme.
 """

@@ -5,6 +5,10 @@ construct has one plain form: fences at the margin between blank lines, ``[text]
 percent-encoded addresses, backslash or entity for every sign that could begin something. Outside
 code there is no ``<``, no backtick, no dollar sign and no backslash but those written here.
 
+A page that runs MathJax looks for formulas in the finished page, where an entity is the sign again;
+it joins neighbouring text only, so dollar signs and backslashes stand in a ``<span>`` of their own,
+as in HTML. It is the one element written here.
+
 JupyterLab cuts formulas out of the source before it parses it, also inside code, and a formula that
 begins in one code span and ends in another takes the spans' ends with it. So the signs that begin a
 formula stand in code only where its pre-pass spares them; elsewhere a code span is interrupted for
@@ -29,15 +33,13 @@ _DRAWN = frozenset({"mermaid", "math", "geojson", "topojson", "stl"})
 """Languages that viewers draw instead of showing; their fences lose the name."""
 
 _SPECIAL = re.compile(
-    r"[&<>\\`$|*\[\]~\u2028\u2029]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?i:(?<=www)\.)|(?<=[A-Za-z0-9._+-])@(?!@)"
+    r"[$\\]+|[&<>`|*\[\]~\u2028\u2029]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?i:(?<=www)\.)|(?<=[A-Za-z0-9._+-])@(?!@)"
 )
 _ENTITIES = {
     "&": "&amp;",
     "<": "&lt;",
     ">": "&gt;",
-    "\\": "&#92;",
     "`": "&#96;",
-    "$": "&#36;",
     "|": "&#124;",
     "\u2028": "&#8232;",
     "\u2029": "&#8233;",
@@ -60,12 +62,23 @@ def _kind(character: str) -> Kind:
     return "punct" if ascii_sign or unicodedata.category(character).startswith("P") else "letter"
 
 
+def _numeric(found: re.Match[str]) -> str:
+    return "".join(f"&#{ord(character)};" for character in found.group())
+
+
+def _escape(found: re.Match[str]) -> str:
+    signs = found.group()
+    if signs[0] in "$\\":
+        return f"<span>{_numeric(found)}</span>"
+    return _ENTITIES.get(signs, "\\" + signs)
+
+
 def _escaped(text: str, link: bool = False) -> str:
     """Return text with every sign escaped that could begin or end something.
 
     In a link's text brackets are entities: JupyterLab takes their backslashes away before it reads on.
     """
-    escaped = _SPECIAL.sub(lambda found: _ENTITIES.get(found.group(), "\\" + found.group()), text)
+    escaped = _SPECIAL.sub(_escape, text)
     return escaped.replace("\\[", "&#91;").replace("\\]", "&#93;") if link else escaped
 
 
@@ -89,7 +102,7 @@ def _span(code: str) -> str:
     inner = code.rstrip("\\")
     if inner != code:
         # JupyterLab takes a backslash before the closing tick for an escape where it looks for the end of emphasis.
-        return _span(inner) + "&#92;" * (len(code) - len(inner))
+        return _span(inner) + _escaped(code[len(inner) :])
     ticks = "`" * (max((len(run) for run in _TICKS.findall(code)), default=0) + 1)
     pad = " " if "`" in (code[0], code[-1]) or code[0] == code[-1] == " " else ""
     return f"{ticks}{pad}{code}{pad}{ticks}"
@@ -182,10 +195,6 @@ def _fits(inner: str, before: str, after: str) -> bool:
 def _strict(character: str) -> Kind:
     kind = _kind(character)
     return "punct" if kind == "letter" and unicodedata.category(character)[0] in "SMC" else kind
-
-
-def _numeric(found: re.Match[str]) -> str:
-    return "".join(f"&#{ord(character)};" for character in found.group())
 
 
 def _guarded(found: re.Match[str]) -> str:

@@ -276,3 +276,26 @@ def test_names_in_any_script_and_with_markup_are_text_in_the_view_and_are_asked_
     assert notebook.text(4) == "Heard by name.\n" * 2
     assert all("name" not in message for request in server.requests for message in request["messages"])
     assert notebook.problems == []
+
+
+@pytest.mark.faults
+def test_sums_of_money_are_text_wherever_they_are_shown(lab: Lab, server: StrictServer) -> None:
+    prices = "Plan A costs $5 a month, plan B $6"
+    server.on_request = lambda request, n: text(prices + r", \\(x\\)")
+    show = "from IPython.display import Markdown\nMarkdown('set: $xyz$')"
+    notebook = opened(lab, server, f"%%team --wait\n{prices}", "%ask leader prices?", "%astrion conversations", show)
+    for cell in (1, 2, 3, 4):
+        notebook.run(cell)
+    # The page sets formulas in the order of its cells: when the last is set, those before it would be.
+    notebook.wait_for("() => document.querySelectorAll('.jp-OutputArea mjx-container').length > 0")
+    for cell in (1, 2, 3):
+        shown, formulas = notebook.page.evaluate(
+            """cell => {
+                const area = document.querySelectorAll('.jp-CodeCell')[cell].querySelector('.jp-OutputArea');
+                return [area.innerText, area.querySelectorAll('mjx-container').length];
+            }""",
+            cell,
+        )
+        assert (prices if cell == 3 else prices + r", \(x\)") in shown
+        assert formulas == 0
+    assert notebook.problems == []
