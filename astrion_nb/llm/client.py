@@ -127,10 +127,10 @@ class Client:
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
-    async def post(self, content: bytes, timeouts: Timeouts) -> AsyncStream[object]:
-        """Send a body; return when the response's head is there."""
+    async def post(self, content: bytes, query: str, timeouts: Timeouts) -> AsyncStream[object]:
+        """Send a body, with the query of the endpoint's address; return when the response's head is there."""
         return await self._sdk.post(
-            "/chat/completions",
+            f"/chat/completions?{query}" if query else "/chat/completions",
             cast_to=object,
             content=content,
             stream=True,

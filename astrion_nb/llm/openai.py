@@ -9,8 +9,6 @@ mapped to one :class:`~astrion_nb.errors.ModelError` and raised.
 from __future__ import annotations
 
 import asyncio
-import base64
-import ipaddress
 import os
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -20,8 +18,8 @@ import orjson
 
 from ..errors import ConfigError, ModelError, ModelUnreachable
 from .assemble import Assembler, with_partial
-from .endpoint import Endpoint
 from .client import Client, Timeouts, abandon
+from .endpoint import Endpoint
 from .faults import from_status, in_stream, scrub
 from .model import ModelRequest, StreamEvent, ThinkingMode
 from .sse import EventDecoder
