@@ -19,9 +19,20 @@ from typing import Any
 
 from ..errors import ConfigError, NoModelError
 from ..home import Home, Language, language, parse_language
+from ..llm.endpoint import Endpoint
 from ..llm.weights import LOCAL
 from ..messages import Usage
-from .models import KEY_VARIABLE, OPENAI, ModelConfig, Price, Secret, build_model, local_config, local_names
+from .models import (
+    KEY_VARIABLE,
+    OPENAI,
+    SHORTEST_KEY,
+    ModelConfig,
+    Price,
+    Secret,
+    build_model,
+    local_config,
+    local_names,
+)
 from .models_file import ModelsFile, read_models_file
 
 __all__ = ["Choice", "Config", "ModelConfig", "Price", "Secret", "build_model"]
@@ -326,6 +337,8 @@ def _from_environment(env: Mapping[str, str], default: str | None) -> ModelsFile
     secret, base_url, model = (env.get(f"OPENAI_{name}", "").strip() for name in ("API_KEY", "BASE_URL", "MODEL"))
     if not secret and not base_url:
         return ModelsFile({}, default)
+    if base_url:
+        Endpoint.parse(base_url, "OPENAI_BASE_URL")
     config = ModelConfig(
         key=OPENAI,
         provider=OPENAI,
@@ -340,11 +353,11 @@ def _from_environment(env: Mapping[str, str], default: str | None) -> ModelsFile
 
 def _secrets(models: Iterable[ModelConfig], env: Mapping[str, str]) -> tuple[Secret, ...]:
     """Collect what must never be written: keys of models, and every other API key of the environment."""
-    found = {config.api_key for config in models if config.api_key}
-    found |= {
-        Secret(value.strip()) for name, value in env.items() if name.upper().endswith("_API_KEY") and value.strip()
-    }
-    return tuple(sorted(found, key=lambda secret: secret.reveal()))
+    found = {word for config in models for word in config.secrets}
+    others = (value.strip() for name, value in env.items() if name.upper().endswith("_API_KEY"))
+    found.update(value for value in others if len(value) >= SHORTEST_KEY)
+    # The longest first: one may be a part of another.
+    return tuple(Secret(word) for word in sorted(found, key=lambda word: (-len(word), word)))
 
 
 def _best_local() -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..errors import ConfigError
+from ..llm.endpoint import Endpoint
 from ..llm.weights import LOCAL
 from ..messages import Usage
 
@@ -26,6 +27,8 @@ Told = Callable[[str, float], None]
 SCRIPTED = "scripted/"
 OPENAI = "openai"
 KEY_VARIABLE = "OPENAI_API_KEY"
+SHORTEST_KEY = 8
+"""Characters below which a key is the placeholder of a local server; hiding it would spoil every text."""
 
 
 class Secret:
@@ -102,7 +105,8 @@ class ModelConfig:
         Its name at the endpoint; for ``local`` a name such as ``smollm2``, or the path of a GGUF file;
         for ``scripted`` the path of the script.
     base_url : str, optional
-        Default: OpenAI's own endpoint.
+        Default: OpenAI's own endpoint. What of it nobody may see (user info, a key in its query) is taken
+        out, and kept in ``address``.
     api_key_env : str, optional
         Name of the environment variable that holds the key. Default ``OPENAI_API_KEY`` for OpenAI's
         own endpoint, and none for another one, so that no key goes where it was not meant to.
@@ -117,6 +121,8 @@ class ModelConfig:
     fast, thinking : mapping
         Body parameters of the two thinking modes.
     price : Price, optional
+    address : Secret, optional
+        The whole of a ``base_url`` that may not be shown.
     """
 
     key: str
@@ -131,6 +137,21 @@ class ModelConfig:
     fast: Mapping[str, Any] = field(default_factory=dict, hash=False)
     thinking: Mapping[str, Any] = field(default_factory=dict, hash=False)
     price: Price | None = None
+    address: Secret | None = None
+
+    def __post_init__(self) -> None:
+        if self.base_url is not None:
+            endpoint = Endpoint.parse(self.base_url, f"the base_url of {self.key!r}")
+            if endpoint.secrets:
+                object.__setattr__(self, "address", Secret(self.base_url))
+                object.__setattr__(self, "base_url", endpoint.url)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What is hidden wherever it stands: the key, and what of the address nobody may see."""
+        key = self.api_key.reveal() if self.api_key else ""
+        told = () if self.address is None else Endpoint.parse(self.address.reveal(), self.key).certain
+        return (*((key,) if len(key) >= SHORTEST_KEY else ()), *told)
 
     def cost(self, usage: Usage) -> float | None:
         """Return what a usage cost, or ``None`` when no price is known."""
@@ -210,7 +231,7 @@ def _build_openai(config: ModelConfig, roles: RoleIds | None, told: Told | None)
     model = OpenAIModel(
         config.key,
         model=config.model,
-        base_url=config.base_url,
+        base_url=config.address.reveal() if config.address else config.base_url,
         api_key=config.api_key.reveal() if config.api_key else None,
         context=config.context,
         reasoning=config.reasoning,

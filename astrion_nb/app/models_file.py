@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, cast
-from urllib.parse import urlsplit
 
 from ..errors import ConfigError
+from ..llm.endpoint import Endpoint
 from ..llm.weights import LOCAL
 from .models import KEY_VARIABLE, OPENAI, PROVIDERS, ModelConfig, Price, Reasoning, Secret, local_config
 
@@ -149,7 +149,9 @@ class _Reader:
             self._fail(key, f'the model {key!r} does not say its name: add model = "…"')
         base_url = self._text(key, entry, "base_url")
         if base_url is not None:
-            check_url(base_url, f"{self.file}: the base_url of {key!r}")
+            what = f"{self.file}: the base_url of {key!r}"
+            if Endpoint.parse(base_url, what).secrets:
+                raise ConfigError(f"{what} holds a name, password or key: use api_key_env")
         variable = self._text(key, entry, "api_key_env")
         if variable is not None and not _VARIABLE.fullmatch(variable):
             # Perhaps it is the key itself: it is not repeated.
@@ -249,26 +251,6 @@ def _header(key: str) -> re.Pattern[str]:
 
 def _find(pattern: re.Pattern[str], lines: Sequence[str], first: int, last: int) -> int | None:
     return next((number for number in range(first, last) if pattern.match(lines[number])), None)
-
-
-def check_url(url: str, what: str) -> None:
-    """Refuse what is no address of an endpoint, or carries a password.
-
-    Raises
-    ------
-    ConfigError
-        ``what`` says whose address it is; the address is not repeated when it holds a password.
-    """
-    try:
-        parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        fine = False
-    else:
-        if parts.password is not None or parts.username is not None:
-            raise ConfigError(f"{what} holds a name or password: use api_key_env")
-    if not fine:
-        raise ConfigError(f"{what} is {url!r}; it has to be like https://host/v1")
 
 
 def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ class Scrubber:
     Parameters
     ----------
     secrets : iterable of str
-        Values that may not appear: keys, host names. What the environment holds under a name such
+        Values that may not appear, however short: keys, host names. What the environment holds under a name such
         as ``…_KEY`` or ``…_TOKEN`` is added.
     environment : mapping, optional
         Default: the process's.
@@ -39,7 +39,8 @@ class Scrubber:
     ) -> None:
         env = os.environ if environment is None else environment
         named = [value for name, value in env.items() if _SECRET_NAME.search(name)]
-        words = {value for value in (*secrets, *named) if len(value) >= _SHORTEST_SECRET and value.strip()}
+        named = [value for value in named if len(value) >= _SHORTEST_SECRET]
+        words = {value for value in (*secrets, *named) if value.strip()}
         self._secrets = sorted(words, key=len, reverse=True)
         places: dict[str, str] = {}
         home = env.get("HOME") or env.get("USERPROFILE") or ""
@@ -54,16 +55,16 @@ class Scrubber:
         """Return a text without secrets and places."""
         for secret in self._secrets:
             if secret in text:
-                text = text.replace(secret, "<secret>")
+                text = text.replace(secret, "[hidden]")
         for place, pattern, name in self._places:
             if place in text:
                 text = pattern.sub(name, text)
         if "://" in text:
             text = _USERINFO.sub(r"\1", text)
         if "-" in text or "_" in text:
-            text = _KEY.sub("<secret>", text)
+            text = _KEY.sub("[hidden]", text)
         if "Bearer" in text or "Basic" in text:
-            text = _HEADER.sub(r"\1<secret>", text)
+            text = _HEADER.sub(r"\1[hidden]", text)
         return text
 
     def error(self, text: str) -> str:

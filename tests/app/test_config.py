@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -37,6 +40,11 @@ provider = "openai"
 model = "small"
 structured = true
 """
+
+WRONG_URLS = (
+    *("example.org/v1", "ftp://host", "http://", "http://[::1", "http://127.0.0.1:abc/v1", "http://h:99999/v1"),
+    *("http://a..b/v1", "http://.../v1", f"http://{'a' * 300}/v1", f"http://{'a.' * 200}b/v1", "http://a b/v1"),
+)
 
 
 @pytest.fixture
@@ -126,12 +134,26 @@ def test_text_that_is_not_toml_or_not_utf8_is_an_error_that_names_the_place(home
 
 
 def test_a_base_url_has_to_be_an_address_without_a_password(home: Home) -> None:
-    for url in ("example.org/v1", "ftp://host", "http://", "http://[::1"):
+    for url in WRONG_URLS:
         with pytest.raises(ConfigError, match="has to be like https"):
             load(home, f'[models.a]\nmodel = "m"\nbase_url = "{url}"')
-    with pytest.raises(ConfigError, match="holds a name or password") as caught:
+    with pytest.raises(ConfigError, match="holds a name, password or key") as caught:
         load(home, '[models.a]\nmodel = "m"\nbase_url = "https://me:hunter2@host/v1"')
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", WRONG_URLS)
+def test_a_wrong_base_url_of_the_environment_is_refused_like_one_in_the_file(home: Home, url: str) -> None:
+    with pytest.raises(ConfigError, match=r"^OPENAI_BASE_URL is .* it has to be like https"):
+        load(home, env={"OPENAI_BASE_URL": url, "OPENAI_MODEL": "m"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1]:8080/v1", "http://例子.测试/v1", "https://h.example./v1/", "http://my_host:1/v1?api-version=1"],
+)
+def test_an_unusual_base_url_is_taken(home: Home, url: str) -> None:
+    assert load(home, env={"OPENAI_BASE_URL": url, "OPENAI_MODEL": "m"}).get("openai").base_url == url
 
 
 # --- secrets --------------------------------------------------------------------------------------------------------
@@ -183,6 +205,26 @@ def test_no_representation_shows_a_key(home: Home) -> None:
 
 
 # --- settings -------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_base_url_holds_beside_the_address_is_shown_by_nothing_and_known_as_secret(home: Home) -> None:
+    user, password = "canaryuser", "canaryp@ss/w0rd%1"
+    written = quote(password, safe="")
+    env = {"OPENAI_BASE_URL": f"http://{user}:{written}@host.example/v1?x=1&key=canaryquery", "OPENAI_MODEL": "m"}
+    config = load(home, env=env)
+    found = config.get("openai")
+    assert found.base_url == "http://host.example/v1"
+    for said in (repr(found), repr(config), repr(config.models), str(found), repr(build_model(found))):
+        assert "canary" not in said
+    secrets = {item.reveal() for item in config.secrets}
+    token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    assert {password, written, token, user, "canaryquery"} <= secrets
+    assert replace(found).secrets == found.secrets
+
+
+def test_a_placeholder_or_a_plain_name_is_no_secret_that_spoils_every_text(home: Home) -> None:
+    env = {"OPENAI_BASE_URL": "http://user:correct-horse@h/v1", "OPENAI_API_KEY": "ollama", "X_API_KEY": "none"}
+    assert [item.reveal() for item in load(home, env=env).secrets] == ["dXNlcjpjb3JyZWN0LWhvcnNl", "correct-horse"]
 
 
 def test_a_setting_comes_from_the_nearest_place_that_has_it(home: Home) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import json
 import socket
@@ -12,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.asking import ASK, ask, events, request, run
@@ -409,6 +411,25 @@ def test_neither_repr_nor_endpoint_shows_a_secret() -> None:
     assert asked.endpoint == "https://h.example/v1"
     assert KEY not in repr(asked)
     assert "canary" not in repr(asked)
+
+
+def test_a_password_is_in_no_error_in_whatever_form_it_comes_back(server: StrictServer) -> None:
+    user, password = "canaryuser", "canaryp@ss/w0rd%1"
+    written = quote(password, safe="")
+    token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    url = server.url.replace("http://", f"http://{user}:{written}@")
+    said = failure(
+        server, api_error(400, "bad", f"{user}, {password}, {written}, {token}!"), base_url=url, api_key=None
+    )
+    assert server.headers[0]["authorization"] == f"Basic {token}"
+    assert "canary" not in str(said)
+    assert token not in str(said)
+    assert "[hidden]! (bad" in str(said)
+
+
+def test_the_query_of_a_base_url_goes_along_with_every_request(server: StrictServer) -> None:
+    assert once(server, text("ok"), base_url=f"{server.url}/?api-version=1&x=a%20b").text == "ok"
+    assert server.targets == ["/v1/chat/completions?api-version=1&x=a%20b"]
 
 
 @pytest.mark.parametrize("url", ["ftp://h/v1", "h.example/v1", "https://"])

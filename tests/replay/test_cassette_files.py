@@ -245,7 +245,7 @@ def test_no_key_host_header_or_home_path_is_in_the_file(tmp_path: Path, monkeypa
         text = recorded.data.decode()
         for canary in (*words, "pa55word", "llm.canary.example", "Bearer canary", str(tmp_path), "canary-model"):
             assert canary not in text, canary
-        assert "kept in ./a.txt with <secret>" in text
+        assert "kept in ./a.txt with [hidden]" in text
         assert "POST https://<host>" in text
         assert '"model": "main"' in text
 
@@ -256,7 +256,7 @@ def test_no_key_host_header_or_home_path_is_in_the_file(tmp_path: Path, monkeypa
         monkeypatch.delenv("CANARY_API_KEY")
         monkeypatch.chdir(elsewhere / "work")
         made, player = replayed(recorded.cassette, keys=("main",), tools=(keep,))
-        await made.run(f"Use <secret> in {elsewhere}/work.")
+        await made.run(f"Use [hidden] in {elsewhere}/work.")
         player.check()
 
     go(main)
@@ -268,7 +268,7 @@ def test_scrubbing_twice_changes_nothing_more_and_leaves_other_paths_alone(tmp_p
     )
     text = "/home/ann/w/x /home/annabel /home/ann /home/ann/w2 topsecret-value tok-12345678 short"
     once = scrubber.text(text)
-    assert once == "./x /home/annabel ~ ~/w2 <secret> <secret> short"
+    assert once == "./x /home/annabel ~ ~/w2 [hidden] [hidden] short"
     assert scrubber.text(once) == once
 
 

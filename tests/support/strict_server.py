@@ -132,6 +132,8 @@ class StrictServer:
         The same, as they came.
     headers : list of dict
         Their headers, names in lower case.
+    targets : list of str
+        What they were sent to: path and query.
     violations : list of str
     connections : int
         Connections accepted.
@@ -156,6 +158,7 @@ class StrictServer:
         self.requests: list[dict[str, Any]] = []
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
+        self.targets: list[str] = []
         self.violations: list[str] = []
         self.connections = 0
         self.in_flight = 0
@@ -283,7 +286,8 @@ class StrictServer:
         gone: asyncio.Future[bytes],
     ) -> bool:
         """Answer one request; return whether the connection goes on."""
-        method, path, _ = line.split(" ", 2)
+        method, target, _ = line.split(" ", 2)
+        path = target.partition("?")[0]
         if method == "GET":
             known = json.dumps({"object": "list", "data": [{"id": "strict-1", "object": "model"}]}).encode()
             self._write_head(writer, Reply(body=known) if path.endswith("/models") else status(404))
@@ -291,6 +295,7 @@ class StrictServer:
         if not path.endswith("/chat/completions"):
             self._write_head(writer, status(404))
             return True
+        self.targets.append(target)
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
