@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,8 @@ from .errors import StorageError
 def locked(path: Path, *, timeout: float | None = 10.0) -> Iterator[None]:
     """Hold an exclusive lock between processes, and between threads of one, for the ``with`` block.
 
-    The lock is advisory, and the system drops it when its holder ends in whatever way.
+    The lock is advisory, and the system drops it when its holder ends in whatever way. A child that the
+    holder forks does not hold it.
 
     Parameters
     ----------
@@ -42,9 +44,12 @@ def locked(path: Path, *, timeout: float | None = 10.0) -> Iterator[None]:
         raise ValueError(f"{path.name} is not a lock file: give a path that ends in .lock")
     make_folder(path.parent)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        with _opening:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            _open.add(descriptor)
     except OSError as error:
         raise StorageError(f"the lock {path} cannot be opened ({reason(error)})") from error
+    process = os.getpid()
     try:
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = 0.002
@@ -56,9 +61,31 @@ def locked(path: Path, *, timeout: float | None = 10.0) -> Iterator[None]:
         try:
             yield
         finally:
-            _unlock(descriptor)
+            if os.getpid() == process:
+                _unlock(descriptor)
     finally:
+        # A fork's copy is closed already, and its number may be another file's by now.
+        if os.getpid() == process:
+            with _opening:
+                _open.discard(descriptor)
+                os.close(descriptor)
+
+
+_open: set[int] = set()
+"""Descriptors of lock files."""
+_opening = threading.Lock()
+
+
+def _forked() -> None:
+    """Give up the copies of the locks in a forked child: any copy would keep them beyond their holder's end."""
+    for descriptor in _open:
         os.close(descriptor)
+    _open.clear()
+    _opening.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_forked)
 
 
 if sys.platform == "win32":

@@ -266,6 +266,41 @@ def test_a_held_lock_refuses_in_time_and_is_free_after_its_holder_was_killed(tmp
         pass
 
 
+FORK = """
+import os, signal, sys
+from pathlib import Path
+from astrion_nb.lock import locked
+with locked(Path(sys.argv[1])):
+    child = os.fork()
+    if child:
+        signal.pause()
+    other = os.open("/", os.O_RDONLY)
+os.fstat(other)
+with locked(Path(sys.argv[1]).with_name("y.lock")):
+    print("left", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_neither_keeps_its_parents_lock_nor_gives_it_up(tmp_path: Path) -> None:
+    lock = tmp_path / "x.lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", FORK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        # The child has left the block, and a file that took the lock's number in it is open still.
+        assert holder.stdout.readline().strip() == b"left"
+        with pytest.raises(StorageError, match=r"another process holds x\.lock"), locked(lock, timeout=0):
+            pytest.fail("two holders")
+        holder.kill()
+        with locked(lock, timeout=5):
+            pass
+        with pytest.raises(StorageError, match=r"y\.lock"), locked(tmp_path / "y.lock", timeout=0):
+            pytest.fail("the child is gone")
+
+
 def test_an_error_inside_the_block_frees_the_lock(tmp_path: Path) -> None:
     with pytest.raises(KeyError), locked(tmp_path / "x.lock"):
         raise KeyError
