@@ -48,14 +48,22 @@ if TYPE_CHECKING:
     from .messages import Usage
 
 
+def _encodable(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 class AstrionError(Exception):
     """Base of every error that a user of the package can meet.
 
     Parameters
     ----------
     message : str
-        One line: what is wrong, where, what to do.
+        One line: what is wrong, where, what to do. A lone surrogate, which an endpoint or a file's name may
+        bring, becomes U+FFFD: a front end drops an error that UTF-8 cannot hold.
     """
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*(_encodable(item) if isinstance(item, str) else item for item in said))
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines IPython prints instead of a traceback: one line, no frames."""

@@ -20,6 +20,7 @@ from ..errors import (
     ModelRefused,
     ModelUnreachable,
 )
+from ..messages import replace_surrogates
 
 _LONGEST = 400
 _HIDDEN = "[hidden]"
@@ -44,7 +45,7 @@ _QUOTA = re.compile(
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return a text in one line, cut, without anything that looks like a credential.
+    """Return a text in one line, cut, without anything that looks like a credential or that UTF-8 cannot hold.
 
     Parameters
     ----------
@@ -52,7 +53,8 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     secrets : iterable of str
         Values that must not appear, whatever they look like.
     """
-    for secret in secrets:
+    text = replace_surrogates(text)
+    for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= 4:
             text = text.replace(secret, _HIDDEN)
     text = _USER_INFO.sub("", text)

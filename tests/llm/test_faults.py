@@ -17,6 +17,8 @@ from astrion_nb.errors import (
     ModelError,
     ModelRefused,
     ModelUnreachable,
+    RoleFileError,
+    RunFailed,
 )
 from astrion_nb.llm.faults import from_status, in_stream, retry_after, scrub
 
@@ -144,6 +146,17 @@ def test_no_credential_survives_in_an_error_text(text: str) -> None:
 def test_a_known_key_never_appears_whatever_it_looks_like(key: str) -> None:
     assume(key not in "[hidden]")
     assert key not in scrub(f"refused for {key} at https://u:{key}@h/ with Bearer {key}", [key])
+
+
+def test_half_a_surrogate_pair_in_an_explanation_is_replaced_and_a_whole_one_kept() -> None:
+    assert scrub("bad \ud800 thing \ud83d\ude00") == "bad \ufffd thing \U0001f600"
+
+
+@given(st.text(st.characters(codec=None)))
+def test_every_error_of_ours_says_what_utf8_can_hold(said: str) -> None:
+    for error in (ModelRefused(said), RoleFileError(said, file="a.md"), RunFailed(said)):
+        assert said.encode("utf-16", "surrogatepass").decode("utf-16", "replace") in str(error)
+        "".join((str(error), repr(error), *error._render_traceback_())).encode()
 
 
 def test_a_long_explanation_is_cut() -> None:
