@@ -277,11 +277,11 @@ def target(text: str, names: list[str]) -> tuple[str, str]:
             end = stripped.find(closing, 1)
             if end > 0:
                 return stripped[1:end], stripped[end + 1 :].lstrip(" \t")
-    folded = stripped.casefold()
     for name in sorted({*names, "Team Leader", "leader"}, key=len, reverse=True):
-        key = name.casefold()
-        if folded.startswith(key) and (len(stripped) == len(name) or stripped[len(name)].isspace()):
-            return stripped[: len(name)], stripped[len(name) :].lstrip(" \t").removeprefix("\n")
+        # Letter by letter, since folding may change a text's length (ß and ss).
+        start, after = stripped[: len(name)], stripped[len(name) : len(name) + 1]
+        if start.casefold() == name.casefold() and (not after or after.isspace()):
+            return start, stripped[len(name) :].lstrip(" \t").removeprefix("\n")
     head = re.match(r"\S+", stripped)
     if head is None:
         return "", ""

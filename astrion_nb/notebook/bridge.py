@@ -21,11 +21,15 @@ from asyncio.base_events import BaseEventLoop
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from ..errors import ConfigError
+from ..errors import ConfigError, TeamError
 
 T = TypeVar("T")
 POLL = 0.2
 """Seconds between two looks of a waiting cell."""
+
+
+BUSY = 10.0
+"""Seconds after which a loop that looks at nothing is said to be blocked."""
 
 
 class _IsolatedLoop(asyncio.SelectorEventLoop):
@@ -50,6 +54,24 @@ class _IsolatedLoop(asyncio.SelectorEventLoop):
         return _asyncio.Task(coro, loop=self, name=name, context=context)
 
 
+def _soon(future: concurrent.futures.Future[T]) -> T:
+    """Return what a quick call on the loop returns.
+
+    Raises
+    ------
+    TeamError
+        The loop does not get to it.
+    """
+    concurrent.futures.wait([future], BUSY)
+    if not future.done():
+        future.cancel()
+        raise TeamError(
+            f"the team's loop has been blocked for {BUSY:g} seconds by an async function given as a tool: wait for it, "
+            "and give it as a plain function, which runs on a thread of its own"
+        )
+    return future.result()
+
+
 class Bridge(Protocol):
     """Runs coroutines on the team's loop, from any thread."""
 
@@ -62,7 +84,7 @@ class Bridge(Protocol):
         ...
 
     def look(self, function: Callable[[], T]) -> T:
-        """Call a quick function on the loop and return its value."""
+        """Call a quick function on the loop and return its value; ``TeamError`` where the loop is blocked."""
         ...
 
     def pump(self, future: concurrent.futures.Future[Any], seconds: float) -> None:
@@ -112,7 +134,7 @@ class ThreadLoop:
         async def run() -> T:
             return function()
 
-        return self.submit(run()).result(timeout=10.0)
+        return _soon(self.submit(run()))
 
     def pump(self, future: concurrent.futures.Future[Any], seconds: float) -> None:
         """Wait for a future, at most so long."""
@@ -181,7 +203,7 @@ class KernelLoop:
         async def run() -> T:
             return function()
 
-        return self.submit(run()).result(timeout=10.0)
+        return _soon(self.submit(run()))
 
     def pump(self, future: concurrent.futures.Future[Any], seconds: float) -> None:
         """Nest into the loop until the future is done, at most so long."""
@@ -190,7 +212,10 @@ class KernelLoop:
             return
 
         async def wait() -> None:
-            await asyncio.wait({asyncio.wrap_future(future)}, timeout=seconds)
+            inner = asyncio.wrap_future(future)
+            # Who waits gets the error from the outer future; the inner one must not tell it again.
+            inner.add_done_callback(lambda done: done.cancelled() or done.exception())
+            await asyncio.wait({inner}, timeout=seconds)
 
         self._loop.run_until_complete(wait())
 

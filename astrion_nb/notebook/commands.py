@@ -145,7 +145,7 @@ _Stop = make_dataclass("_Stop", [("reason", str, flag("", "why, for the leader t
 def stop(session: Session, arguments: Any, rest: str) -> None:
     """Stop the team, or one agent; everybody can be written to afterwards."""
     team = session.current()
-    who, more = target(rest, session.names()) if rest else (None, "")
+    who, more = target(rest, session.known_names()) if rest else (None, "")
     if who is None and not session.running():
         print("nobody is at work")
         return
@@ -158,7 +158,7 @@ def terminate(session: Session, arguments: Any, rest: str) -> None:
     """Terminate an agent for good; its files stay."""
     if not rest:
         raise ConfigError("%astrion terminate: name the agent; %astrion agents lists them")
-    who = target(rest, session.names())[0]
+    who = target(rest, session.known_names())[0]
     session.do(session.current().terminate(who))
     print(f"terminated: {who}")
 
@@ -239,15 +239,15 @@ def export(session: Session, arguments: Any, rest: str) -> None:
     print(f"written: {path}")
 
 
-@command("why", "AGENT [TURN]", None, Session.names)
+@command("why", "AGENT [TURN]", None, lambda session: [*session.known_names(), "leader"])
 def why(session: Session, arguments: Any, rest: str) -> Rendered:
     """Show the exact request of an agent's turn (default: its last)."""
     import json
 
     if not rest:
         raise ConfigError("%astrion why: name the agent; %astrion agents lists them")
-    who, number = target(rest, [*session.names(), "Team Leader"])
-    if number and not number.strip().isdigit():
+    who, number = target(rest, session.known_names())
+    if number and not (number.strip().isascii() and number.strip().isdigit()):
         raise TeamError(f"%astrion why: {number.strip()!r} is not a turn; turns count from 1")
     team = session.current()
     body = session.look(lambda: team.request(who, int(number) if number else None))

@@ -118,6 +118,11 @@ class Kept:
             return []
         return self.look(lambda: [agent.display_name for agent in team.agents if agent.status != "terminated"])
 
+    def known_names(self) -> list[str]:
+        """Return every display name of the conversation, those of terminated agents too."""
+        team = self.team
+        return [] if team is None else self.look(lambda: [agent.display_name for agent in team.agents])
+
     def running(self) -> bool:
         """Say whether a run is under way."""
         team = self.team
@@ -159,18 +164,23 @@ class Kept:
             self.do(team.close())
         except AstrionError as error:
             self.unseen.note(Trouble(f"{type(error).__name__}: {error}"))
+        except KeyboardInterrupt:  # it is put away without anybody waiting for it
+            self.bridge.submit(team.close())
+            raise
         if shown is not None and shown.finishing is not None:  # its transcript is on the way to its cell
             concurrent.futures.wait([shown.finishing], 5.0)
 
     def close(self) -> None:
         """End everything; the magics are about to go."""
-        self.close_team()
-        if _ours(self.shell.user_ns.get(self.variable)):
-            del self.shell.user_ns[self.variable]
-        with self._lock:
-            bridge, self._bridge = self._bridge, None
-        if bridge is not None:
-            bridge.close()
+        try:
+            self.close_team()
+        finally:
+            if _ours(self.shell.user_ns.get(self.variable)):
+                del self.shell.user_ns[self.variable]
+            with self._lock:
+                bridge, self._bridge = self._bridge, None
+            if bridge is not None:
+                bridge.close()
         self.unseen.tell(read=True)
 
     def put_away(self) -> None:

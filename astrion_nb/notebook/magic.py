@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from IPython.core.magic import cell_magic, line_cell_magic, line_magic, no_var_expand
 
-from ..errors import ConfigError
+from ..errors import ConfigError, TeamError
 from .args import Help, parse
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def magic(
             raise ConfigError(f"there are two magics {made.written}")
         MAGICS[made.name] = made
 
-        @wraps(method)
-        def run(self: Any, line: str, cell: str | None = None) -> Any:
+        def act(self: Any, line: str, cell: str | None) -> Any:
             if arguments is None:
                 return method(self, line)
             try:
@@ -108,6 +107,15 @@ def magic(
                 return None
             self.session.surface()
             return method(self, said, rest, cell)
+
+        @wraps(method)
+        def run(self: Any, line: str, cell: str | None = None) -> Any:
+            try:
+                return act(self, line, cell)
+            except KeyboardInterrupt:  # what a wait makes of one is said where it waits
+                raise TeamError(
+                    f"{made.written}: interrupted before it was done; %astrion shows how things stand"
+                ) from None
 
         registered: Callable[..., Any] = no_var_expand(_REGISTERED[made.kinds](run))
         return registered

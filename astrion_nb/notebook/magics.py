@@ -8,6 +8,7 @@ Each gets typed arguments and makes one call on the session. Text is verbatim
 from __future__ import annotations
 
 import atexit
+import builtins
 import dataclasses
 import inspect
 import keyword
@@ -110,11 +111,11 @@ class AnswerArgs:
 class _Variable(Unicode[Any, Any]):
     """A name that a variable can have."""
 
-    info_text = "the name of a variable"
+    info_text = "the name of a variable that hides nothing of Python's"
 
     def validate(self, obj: Any, value: Any) -> Any:
         name = super().validate(obj, value)
-        if not name.isidentifier() or keyword.iskeyword(name):
+        if not name.isidentifier() or keyword.iskeyword(name) or hasattr(builtins, name):
             self.error(obj, value)
         return name
 
@@ -243,7 +244,7 @@ class AstrionMagics(Magics):
         self.session.current()
         if expand:  # the name too: %ask --expand {team.agents[0].display_name} …
             rest, cell = self._expanded(rest), None if cell is None else self._expanded(cell)
-        who, text = target(rest, self.session.names())
+        who, text = target(rest, self.session.known_names())
         if not who:
             raise ConfigError(f"{magic}: say to whom: {magic} TARGET text; %astrion agents lists them")
         return who, self._text(_joined(text, cell), False, f"{magic}: the text")
@@ -323,11 +324,13 @@ def unload(shell: Any) -> None:
     atexit.unregister(magics.session.put_away)
     completion.remove(shell)
     syntax.remove(shell)
-    magics.session.close()
-    logs.detach(magics.kernel_log)
-    for item in MAGICS.values():
-        for kind in item.kinds:
-            shell.magics_manager.magics[kind].pop(item.name, None)
+    try:
+        magics.session.close()
+    finally:  # an interrupt must not leave half of it behind
+        logs.detach(magics.kernel_log)
+        for item in MAGICS.values():
+            for kind in item.kinds:
+                shell.magics_manager.magics[kind].pop(item.name, None)
     shell.magics_manager.registry.pop(type(magics).__name__, None)
     with_config = getattr(shell, "configurables", [])
     if magics in with_config:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ..app.result import QuestionInfo, TeamResult
 from ..app.team import Team
-from ..errors import AstrionError, NobodyToAnswer, QuestionError, RunFailed, TeamError
+from ..errors import AstrionError, NobodyToAnswer, QuestionError, RunFailed, TeamBusy, TeamError
 from ..events import RunStarted, Stamped
 from ..render.markdown import clean
 from .bridge import POLL
 from .frontend import allows_input, has_kernel, read_line
-from .keeping import Kept, opened
+from .keeping import AT_EXIT, Kept, opened
 from .output import show_static
 from .shown import Shown, transcript
 
@@ -43,6 +44,7 @@ class Session(Kept):
     def __init__(self, shell: Any, settings: Callable[[], tuple[dict[str, Any], dict[str, Any]]]) -> None:
         super().__init__(shell, settings)
         self._told_viewless = False
+        self._starting = threading.Lock()
 
     # -- running ------------------------------------------------------------------------
 
@@ -59,11 +61,30 @@ class Session(Kept):
         timeout : float or None
             Seconds.
         """
+        if not self._starting.acquire(blocking=False):
+            raise TeamBusy("another cell is just starting a team: write to that one with %send leader …")
+        try:
+            shown = self._begin(team, text, silent=silent)
+        finally:
+            self._starting.release()
+        if wait:
+            self.wait(shown, timeout=timeout)
+            return
+        if not silent:
+            shown.keep_place()
+        shown.finishing = self.bridge.submit(self._finish(shown, timeout))
+
+    def _begin(self, team: Team, text: str, *, silent: bool) -> Shown:
         self.refuse_while_running()
         team.attended = allows_input(self.shell)
-        if team is not self.team:
-            self.do(opened(team))
-            self.adopt(team)
+        try:
+            if team is not self.team:
+                self.do(opened(team))
+                self.adopt(team)
+        except BaseException:
+            if team is not self.team:  # nobody else could put it away
+                self.bridge.pump(self.bridge.submit(team.close()), AT_EXIT)
+            raise
         last = self.shown
         shown = self._shown(team, self.look(lambda: _counts(team)), silent=silent)
         self._show_view(shown)
@@ -76,12 +97,7 @@ class Session(Kept):
             shown.close_view()
             self.shown = last
             raise
-        if wait:
-            self.wait(shown, timeout=timeout)
-            return
-        if not silent:
-            shown.keep_place()
-        shown.finishing = self.bridge.submit(self._finish(shown, timeout))
+        return shown
 
     def act(self, deed: Callable[[Team], Coroutine[Any, Any, T]]) -> T:
         """Do to the team what a person does; a run that this begins is shown as of a cell that said ``--no-wait``.
@@ -194,14 +210,17 @@ class Session(Kept):
 
     def _interrupted(self, team: Team) -> BaseException:
         """Stop what a cell waited for; a second interrupt only lets go of it."""
+
+        async def stop() -> list[str]:
+            names = [agent.display_name for agent in team.state.agents.values() if agent.status in _AT_WORK]
+            await team.stop(reason="the cell was interrupted")
+            return names
+
         try:
-            at_work = self.look(
-                lambda: [agent.display_name for agent in team.state.agents.values() if agent.status in _AT_WORK]
-            )
-            stop = self.bridge.submit(team.stop(reason="the cell was interrupted"))
-            while not stop.done():
-                self.bridge.pump(stop, POLL)
-            stop.result()
+            stopping = self.bridge.submit(stop())  # first of all: a blocked loop stops them as soon as it can
+            while not stopping.done():
+                self.bridge.pump(stopping, POLL)
+            at_work = stopping.result()
         except KeyboardInterrupt:
             return TeamError("let go of the team, which is still stopping: see %astrion, wait with %astrion wait")
         names = f" ({', '.join(at_work)})" if at_work else ""

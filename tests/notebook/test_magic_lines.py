@@ -166,6 +166,7 @@ def test_every_command_explains_itself(name: str, shell: Shell, capsys: Any) -> 
         ("bob\nbody", "bob", "body"),
         ("bob   'quoted' text", "bob", "'quoted' text"),
         ("bob", "bob", ""),
+        ("ß_1 hi", "ß_1", "hi"),
         ("", "", ""),
     ],
 )
