@@ -32,6 +32,7 @@ from typing import Any, NoReturn, cast
 from ..errors import ConfigError
 from ..llm.endpoint import Endpoint
 from ..llm.weights import LOCAL
+from ..llm.wire import encode
 from .models import KEY_VARIABLE, OPENAI, PROVIDERS, ModelConfig, Price, Reasoning, Secret, local_config
 
 # The shapes that providers give their keys. Text of such a shape does not belong in a file.
@@ -92,6 +93,8 @@ def read_models_file(path: Path, env: Mapping[str, str] | None = None) -> Models
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path.name} is not TOML: {error}") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
+        raise ConfigError(f"{path.name} cannot be read: a value is too long or nested too deeply") from None
     return _Reader(path.name, text, env).read(table)
 
 
@@ -178,8 +181,8 @@ class _Reader:
             structured=structured,
             context=context,
             reasoning=cast("Reasoning", reasoning),
-            fast=self._table(key, entry, "fast"),
-            thinking=self._table(key, entry, "thinking"),
+            fast=self._parameters(key, entry, "fast"),
+            thinking=self._parameters(key, entry, "thinking"),
             price=self._price(key, entry),
         )
 
@@ -208,6 +211,14 @@ class _Reader:
         if not isinstance(value, dict):
             self._fail(name, f"{name} of {key!r} has to be a table: {name} = {{ … }}")
         return value
+
+    def _parameters(self, key: str, entry: Mapping[str, Any], name: str) -> dict[str, Any]:
+        table = self._table(key, entry, name)
+        try:
+            encode(table)
+        except ConfigError:
+            self._fail(name, f"{name} of {key!r} holds a value that no request can carry; use texts, numbers and lists")
+        return table
 
     def _refuse_literal_keys(self, value: object) -> None:
         if isinstance(value, dict):

@@ -20,6 +20,7 @@ from .model import Finish, Finished, ReasoningDelta, StreamEvent, TextDelta
 _REPLACEMENT = "\ufffd"
 _NOTHING: tuple[StreamEvent, ...] = ()
 _CLOSING = frozenset('}]"')
+_DIGITS = 18
 _LENGTH = frozenset({"length", "max_tokens", "model_length"})
 
 
@@ -337,7 +338,8 @@ def _index(value: object) -> int | None:
         return None
     if isinstance(value, int):
         return value
-    return int(value) if isinstance(value, str) and value.isdecimal() else None
+    # Python refuses to read a number of thousands of digits.
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS else None
 
 
 def _as_text(value: object) -> str:
@@ -350,7 +352,10 @@ def _arguments(value: object) -> str:
     """Return the piece of argument text; some endpoints send the object itself."""
     if value is None or isinstance(value, str):
         return value or ""
-    return orjson.dumps(value).decode()
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # a lone surrogate, or nested deeper than orjson writes
+        return json.dumps(value, ensure_ascii=False)
 
 
 def _split_content(content: object) -> tuple[str, str]:

@@ -23,12 +23,15 @@ from ..errors import (
 from ..messages import replace_surrogates
 
 _LONGEST = 400
+_WORDS = 100
 _HIDDEN = "[hidden]"
 
 _USER_INFO = re.compile(r"(?<=://)[^\s/@]+@")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
 _KEY = re.compile(r"\b(?:sk|pk|rk|gsk|xai|key|api)[-_][A-Za-z0-9_*-]{8,}")
 _HEADER = re.compile(r"(?i)(['\"]?(?:authorization|x-api-key|api-key|cookie)['\"]?\s*[:=]\s*)[^\r\n,}]+")
+
+_TAG = re.compile(r"<(?:script|style)\b.*?(?:</(?:script|style)>|$)|<[^>]*(?:>|$)", re.IGNORECASE | re.DOTALL)
 
 # The wordings of OpenAI, vLLM, llama.cpp, Anthropic, Google, Mistral, DeepSeek and their proxies.
 _OVERFLOW = re.compile(
@@ -168,3 +171,28 @@ def in_stream(event: Mapping[str, object], *, where: str = "", secrets: Iterable
     if status is None:
         status = 429 if "rate_limit" in codes else 400 if _OVERFLOW.search(codes) or _FILTER.search(codes) else 500
     return from_status(status, event, where=where, secrets=secrets)
+
+
+def no_completion(
+    content_type: str, head: bytes, *, where: str = "", secrets: Iterable[str] = ()
+) -> ModelError | None:
+    """Return the error for a response of status 200 that holds nothing of an answer; ``None`` for events without any.
+
+    Parameters
+    ----------
+    content_type : str
+    head : bytes
+        How the body begins.
+    where, secrets
+        As for :func:`from_status`.
+    """
+    kind = content_type.partition(";")[0].strip().lower() or "no content type"
+    if not head.strip() or kind == "text/event-stream":
+        return None
+    text = head.decode("utf-8", "replace")
+    words = scrub(_TAG.sub(" ", text), secrets) or scrub(text, secrets)
+    words = words if len(words) <= _WORDS else words[: _WORDS - 1] + "…"
+    return ModelRefused(
+        f"{where or 'the endpoint'} answered with {kind} that is no completion: {words}; check base_url "
+        "(it often ends in /v1) and what stands between"
+    )

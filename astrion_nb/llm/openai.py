@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ..errors import ConfigError, ModelError, ModelUnreachable
+from ..errors import ConfigError, ModelBroken, ModelError, ModelUnreachable
 from .assemble import Assembler, with_partial
 from .client import Client, Timeouts, abandon
 from .endpoint import Endpoint
-from .faults import from_status, in_stream, scrub
+from .faults import from_status, in_stream, no_completion, scrub
 from .model import ModelRequest, StreamEvent, ThinkingMode
-from .sse import EventDecoder
+from .sse import BodyDecoder
 from .wire import ReasoningProfile, encode, wire_messages
 
 if TYPE_CHECKING:
@@ -147,13 +147,17 @@ class OpenAIModel:
         problem: ModelError | None = None
         stream: AsyncStream[object] | None = None
         source: AsyncIterator[bytes] | None = None
-        done = cut = False
+        done = cut = begun = False
+        decoder = BodyDecoder()
         feed = assembler.feed
         try:
             stream = await client.post(encode(body), self._query, self.timeouts)
-            source, decoder = _body(stream)
-            async for data in source:
-                for event in decoder.feed(data):
+            source = stream.response.aiter_bytes()
+            over = False
+            while not (over or done or cut or problem is not None):
+                data = await anext(source, None)
+                over = data is None
+                for event in decoder.flush() if data is None else decoder.feed(data):
                     if event == b"[DONE]":
                         done = True
                         break
@@ -161,24 +165,25 @@ class OpenAIModel:
                     if chunk is None:
                         cut = True  # half an event, or no stream of chunks at all
                         break
-                    if "choices" not in chunk or "error" in chunk:
+                    if "choices" in chunk and "error" not in chunk:
+                        begun = True
+                    else:
                         problem = in_stream(chunk, where=self.endpoint, secrets=self._secrets)
                         if problem is not None:
                             break
                     for delta in feed(chunk):
                         yield delta
-                if done or cut or problem is not None:
-                    break
-            else:
-                for event in decoder.flush():
-                    chunk = _parse(event)
-                    done = done or event == b"[DONE]"
-                    for delta in feed(chunk or {}):
-                        yield delta
         except client.errors as error:
             # A stream that was cut off is judged by what has come, see Assembler.finish.
-            begun = stream is not None and not _is_timeout(_cause(error))
-            problem = None if begun or assembler.shown or assembler.ended else self._explain(error, client)
+            cut = True
+            if stream is None or _is_timeout(_cause(error)):
+                problem = None if assembler.shown or assembler.ended else self._explain(error, client)
+            else:
+                said = (_parse(event) or {} for event in decoder.flush())
+                told = (in_stream(chunk, where=self.endpoint, secrets=self._secrets) for chunk in said)
+                problem = next(filter(None, told), None)
+        except RecursionError:
+            problem = ModelBroken(f"the answer of {self.endpoint} is nested too deeply to be read")
         except RuntimeError:
             if not client.closed:
                 raise
@@ -186,6 +191,9 @@ class OpenAIModel:
         finally:
             if stream is not None:
                 await _release(stream, source if done else None)
+        if problem is None and stream is not None and not (begun or done or cut):
+            kind = stream.response.headers.get("content-type", "")
+            problem = no_completion(kind, decoder.head, where=self.endpoint, secrets=self._secrets)
         if problem is not None:
             # Raised out here so that the SDK's error, which holds the request and its headers, is
             # not in the context.
@@ -241,27 +249,6 @@ def _is_timeout(cause: BaseException) -> bool:
     return isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__
 
 
-def _body(stream: AsyncStream[object]) -> tuple[AsyncIterator[bytes], EventDecoder | _WholeBody]:
-    """Return the bytes of a response and what splits them; a plain JSON response is one event."""
-    response = stream.response
-    whole = response.headers.get("content-type", "").startswith("application/json")
-    return response.aiter_bytes(), _WholeBody() if whole else EventDecoder()
-
-
-class _WholeBody:
-    """Stands for the decoder where an endpoint answers a request for a stream with one document."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def feed(self, data: bytes) -> list[bytes]:
-        self._parts.append(data)
-        return []
-
-    def flush(self) -> list[bytes]:
-        return [b"".join(self._parts)]
-
-
 async def _release(stream: AsyncStream[object], rest: AsyncIterator[bytes] | None) -> None:
     """Read what is left of a finished response, so that its connection can be used again; close it."""
     try:
@@ -283,6 +270,6 @@ def _parse(event: bytes) -> dict[str, Any] | None:
             import json
 
             chunk = json.loads(event)  # lone surrogates, NaN
-        except ValueError:
+        except (ValueError, RecursionError):  # also of a number beyond all measure
             return None
     return chunk if isinstance(chunk, dict) else {}

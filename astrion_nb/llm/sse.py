@@ -8,6 +8,8 @@ chat completions and are skipped.
 from __future__ import annotations
 
 _BOM = b"\xef\xbb\xbf"
+_BLANK = _BOM + b" \t\r\n"
+_HEAD = 2000
 
 
 class EventDecoder:
@@ -70,3 +72,39 @@ class EventDecoder:
             self._data.clear()
         elif line == b"data":
             self._data.append(b"")
+
+
+class BodyDecoder:
+    """Split the body of a response into events, or take it whole where it is one JSON document.
+
+    How it begins decides, not what its content type says: endpoints and proxies name both wrongly.
+
+    Attributes
+    ----------
+    head : bytes
+        The first bytes, for whoever has to say what came instead of an answer.
+    """
+
+    __slots__ = ("_document", "_events", "head")
+
+    def __init__(self) -> None:
+        self.head = b""
+        self._events = EventDecoder()
+        self._document: list[bytes] | None = None
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes; return the data of every event that they complete."""
+        if self._document is not None:
+            self._document.append(data)
+            return []
+        if len(self.head) < _HEAD:
+            begun = bool(self.head.lstrip(_BLANK))
+            self.head += data[:_HEAD]
+            if not begun and self.head.lstrip(_BLANK).startswith(b"{"):
+                self._document = [data]
+                return []
+        return self._events.feed(data)
+
+    def flush(self) -> list[bytes]:
+        """Return the document, or the data of a last event whose blank line never came."""
+        return self._events.flush() if self._document is None else [b"".join(self._document)]

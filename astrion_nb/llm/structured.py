@@ -232,9 +232,10 @@ class StructuredModel:
         name, arguments = reply.get("name"), reply.get("arguments")
         known = {tool["function"]["name"] for tool in request.tools}
         if not whole.truncated and isinstance(name, str) and isinstance(arguments, dict) and name in known:
-            raw = json.dumps(arguments, ensure_ascii=False)
-            made = ToolCall(f"call_{request.turn}_1", name, replace_surrogates(raw))
-            return finished("", (made,), "tool_calls")
+            raw = _written(arguments)
+            if raw is not None:
+                made = ToolCall(f"call_{request.turn}_1", name, replace_surrogates(raw))
+                return finished("", (made,), "tool_calls")
         if whole.truncated or whole.finish == "length":
             message = f"the answer of model {self.key!r} was cut off inside a call; a larger max_tokens may help"
         else:
@@ -264,7 +265,7 @@ def _following(messages: Sequence[Message], tool: str) -> dict[str, int]:
                 continue
             arguments = _parse(call.arguments)
             role, number = arguments.get("role_id"), arguments.get("agent_id")
-            if isinstance(role, str) and isinstance(number, int):
+            if isinstance(role, str) and isinstance(number, int) and number < _MOST:
                 following[role] = max(following.get(role, 1), number + 1)
     return following
 
@@ -281,6 +282,13 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 def _parse(text: str) -> dict[str, Any]:
     try:
         reply = json.loads(text, strict=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return reply if isinstance(reply, dict) else {}
+
+
+def _written(arguments: dict[str, Any]) -> str | None:
+    try:
+        return json.dumps(arguments, ensure_ascii=False)
+    except RecursionError:
+        return None

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import orjson
 
+from ..errors import ConfigError
 from ..messages import Message, ToolCall, replace_surrogates
 
 ReasoningProfile = Literal["strip", "echo"]
@@ -80,11 +81,21 @@ def object_text(arguments: str) -> str:
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
-    """Return the JSON bytes of a request body; lone surrogates become U+FFFD."""
+    """Return the JSON bytes of a request body; lone surrogates become U+FFFD.
+
+    Raises
+    ------
+    ConfigError
+        A parameter of the body is nothing that JSON can say.
+    """
     try:
         return orjson.dumps(body)
     except TypeError:
+        pass
+    try:
         return orjson.dumps(_clean(body))
+    except (TypeError, RecursionError) as error:
+        raise ConfigError(f"the request cannot be written as JSON ({error}): correct fast, thinking or extra") from None
 
 
 def _clean(value: Any) -> Any:

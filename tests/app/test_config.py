@@ -133,6 +133,18 @@ def test_text_that_is_not_toml_or_not_utf8_is_an_error_that_names_the_place(home
         load(home)
 
 
+@pytest.mark.parametrize("value", ["[" * 5000, "[" * 5000 + "]" * 5000, "1" * 5000])
+def test_a_value_beyond_all_measure_is_an_error_that_names_the_file(home: Home, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"models\.toml cannot be read: a value is too long or nested too deeply"):
+        load(home, f"x = {value}")
+
+
+@pytest.mark.parametrize("value", ["9" * 30, "[" * 400 + "]" * 400])
+def test_a_parameter_that_no_request_can_carry_is_named_with_its_line(home: Home, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"models\.toml, line 3: fast of 'a' holds a value that no request can carry"):
+        load(home, f'[models.a]\nmodel = "m"\nfast = {{ seed = {value} }}\n')
+
+
 def test_a_base_url_has_to_be_an_address_without_a_password(home: Home) -> None:
     for url in WRONG_URLS:
         with pytest.raises(ConfigError, match="has to be like https"):

@@ -350,6 +350,87 @@ def test_every_refusal_is_one_of_our_errors(server: StrictServer, reply: Any, ex
     assert len(server.requests) == 1, "the adapter itself never asks twice"
 
 
+def _nested(levels: int) -> bytes:
+    return b'[{"type": "thinking", "thinking": ' * levels + b'"hm"' + b"}]" * levels
+
+
+TOO_LONG = {"error": {"message": "maximum context length is 10 tokens", "code": "context_length_exceeded"}}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(body=json.dumps(TOO_LONG).encode(), headers={"content-type": "application/json"}),
+        Reply(body=json.dumps(TOO_LONG).encode(), headers={"content-type": "text/event-stream"}),
+        [b"data: " + json.dumps(TOO_LONG).encode() + b"\n\n", no_done()],
+        [b"data: " + json.dumps(TOO_LONG).encode(), no_done()],
+        [b"data: " + json.dumps(TOO_LONG).encode(), close()],
+    ],
+)
+def test_an_error_under_a_good_status_is_named_however_it_ends(server: StrictServer, reply: Any) -> None:
+    assert type(failure(server, reply)) is ContextOverflow
+
+
+@pytest.mark.parametrize("kind", ["Application/JSON; charset=utf-8", "text/plain", "text/event-stream", ""])
+@pytest.mark.parametrize("before", [b"", b"\n  ", b"\xef\xbb\xbf"])
+def test_a_document_and_events_are_told_apart_by_how_they_begin(server: StrictServer, kind: str, before: bytes) -> None:
+    whole = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}, indent=1).encode()
+    assert once(server, Reply(body=before + whole, headers={"content-type": kind})).text == "hi"
+    streamed = b"".join(b"data: " + json.dumps(part).encode() + b"\n\n" for part in text("hi"))
+    assert once(server, Reply(body=before + streamed, headers={"content-type": kind})).text == "hi"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        ("text/html; charset=utf-8", "<!DOCTYPE html><script>x()</script><h1>Log in</h1>", "Log in"),
+        ("text/plain", "upstream error", "upstream error"),
+        ("application/json", '{"detail": "no such route"}', '{"detail": "no such route"}'),
+    ],
+)
+def test_a_page_in_place_of_an_answer_is_named_with_its_address(
+    server: StrictServer, kind: str, body: str, words: str
+) -> None:
+    error = failure(server, Reply(body=body.encode(), headers={"content-type": kind}))
+    assert type(error) is ModelRefused, "asking again brings the same page"
+    known = f"{server.url} answered with {kind.partition(';')[0]} that is no completion: {words}; check base_url "
+    assert str(error).startswith(known)
+
+
+def _call(**more: Any) -> dict[str, Any]:
+    function = {"name": "f", "arguments": "{}"} | more.pop("function", {})
+    return delta(tool_calls=[{"index": 0, "id": "a", "type": "function", "function": function} | more])
+
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(body=b'{"choices": ' + DEEP),
+        [b"data: " + DEEP + b"\n\n"],
+        [b'data: {"choices": [{"delta": {"content": ' + b"[" * 900 + b"]" * 900 + b"}}]}\n\n", close()],
+        [b'data: {"choices": [{"delta": {"content": ' + _nested(500) + b"}}]}\n\n", close()],
+        [b'data: {"choices": [{"index": ' + b"1" * 5000 + b"}]}\n\n"],
+    ],
+)
+def test_an_answer_beyond_all_measure_is_a_broken_one(server: StrictServer, reply: Any) -> None:
+    assert type(failure(server, reply)) is ModelBroken
+
+
+@pytest.mark.faults
+def test_arguments_and_numbers_beyond_all_measure_are_taken_as_they_are(server: StrictServer) -> None:
+    deep: Any = 1
+    for _ in range(400):
+        deep = [deep]
+    finished = once(server, [_call(index="1" * 5000), finish("tool_calls")])
+    assert finished.tool_calls == (ToolCall("a", "f", "{}"),)
+    finished = once(server, [_call(function={"arguments": {"x": deep}}), finish("tool_calls")])
+    assert json.loads(finished.tool_calls[0].arguments) == {"x": deep}
+
+
 def test_the_wait_an_endpoint_asks_for_is_passed_on(server: StrictServer) -> None:
     assert failure(server, status(429, headers={"Retry-After": "2"})).retry_after == 2
     assert failure(server, status(429, headers={"Retry-After-Ms": "150"})).retry_after == 0.15

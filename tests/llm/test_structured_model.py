@@ -302,3 +302,34 @@ def test_events_of_the_contract_hold(server: StrictServer) -> None:
         await asked.close()
 
     run(work)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("deep", ["[" * 100_000, "[" * 20_000 + "]" * 20_000, "1" * 5000])
+def test_a_call_beyond_all_measure_is_a_broken_answer(server: StrictServer, deep: str) -> None:
+    server.enqueue(text('{"name": "list_agents", "arguments": {"x": ' + deep + "}}"))
+
+    async def work() -> None:
+        asked = model(server)
+        try:
+            with pytest.raises(ModelBroken, match="did not keep to the schema"):
+                await ask(asked, request(ASK, tools=TOOLS))
+        finally:
+            await asked.close()
+
+    run(work)
+
+
+def test_a_number_beyond_all_measure_in_a_call_does_not_spoil_the_next_request(server: StrictServer) -> None:
+    made = ToolCall("c1", "create_sub_agent", json.dumps({"agent_id": 10**30, "role_id": "tester", "task": "t"}))
+    messages = (*ASK, Message("assistant", None, "m1", (made,)), Message("tool", "no", "m2", tool_call_id="c1"))
+    server.enqueue(text('{"say": "ok"}'))
+
+    async def work() -> None:
+        asked = model(server, roles=lambda: ["tester"])
+        try:
+            assert (await ask(asked, request(messages, tools=TOOLS))).text == "ok"
+        finally:
+            await asked.close()
+
+    run(work)

@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.strict_server import violations_of
 
+from astrion_nb.errors import ConfigError
 from astrion_nb.llm.wire import encode, object_text, tool_name, wire_messages
 from astrion_nb.messages import Message, ToolCall
 
@@ -80,3 +82,12 @@ def test_any_conversation_with_its_results_is_accepted_by_a_strict_endpoint(
     body = json.loads(encode({"model": "m", "stream": True, "messages": wire_messages(messages, reasoning=reasoning)}))
     rule: Any = "required" if reasoning == "echo" else "forbidden"
     assert violations_of(body, reasoning_content=rule) == []
+
+
+def test_a_parameter_that_no_request_can_carry_is_a_configuration_error() -> None:
+    deep: Any = 1
+    for _ in range(5000):
+        deep = [deep]
+    for value in (10**30, object(), deep):
+        with pytest.raises(ConfigError, match="cannot be written as JSON"):
+            encode({"seed": value})
