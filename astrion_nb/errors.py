@@ -48,6 +48,21 @@ if TYPE_CHECKING:
     from .messages import Usage
 
 
+def failure_text(error: BaseException) -> str:
+    """Return what a failed call of somebody's function is said to have failed of, whatever its error does.
+
+    One of ours speaks for itself; one that is no ``Exception`` would have ended more than the call.
+    """
+    if isinstance(error, AstrionError):
+        return str(error)
+    name = type(error).__name__
+    try:
+        said = f"{name}: {error}"
+    except Exception:
+        said = f"{name}: (it has no text: its __str__ fails)"
+    return said if isinstance(error, Exception) else f"the tool ended itself ({said.removesuffix(': ')})"
+
+
 def _encodable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

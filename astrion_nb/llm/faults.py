@@ -173,9 +173,7 @@ def in_stream(event: Mapping[str, object], *, where: str = "", secrets: Iterable
     return from_status(status, event, where=where, secrets=secrets)
 
 
-def no_completion(
-    content_type: str, head: bytes, *, where: str = "", secrets: Iterable[str] = ()
-) -> ModelError | None:
+def no_completion(content_type: str, head: bytes, *, where: str = "", secrets: Iterable[str] = ()) -> ModelError | None:
     """Return the error for a response of status 200 that holds nothing of an answer; ``None`` for events without any.
 
     Parameters

@@ -5,11 +5,12 @@ Tools are met as values with the fields of a registered tool; knows no tool, no 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AstrionError
+from ..errors import failure_text
 
 if TYPE_CHECKING:
     from .player import Player
@@ -31,11 +32,11 @@ def recorded(tool: Any, recorder: Recorder, text: Callable[[Any], str]) -> Any:
         outcome = recorder.outcome(context.agent_id, context.call_id, tool.name)
         try:
             result = text(await tool.call(values, context))
-        except AstrionError as error:
-            outcome.error = recorder.scrub(str(error))
-            raise
-        except Exception as error:
-            outcome.error = recorder.scrub(f"{type(error).__name__}: {error}")
+        except BaseException as error:
+            task = asyncio.current_task()
+            ended = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()
+            if not ended and not isinstance(error, GeneratorExit):
+                outcome.error = recorder.scrub(failure_text(error))
             raise
         outcome.text = recorder.scrub(result)
         return result

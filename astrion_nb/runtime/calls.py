@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, cast
 
-from ..errors import AstrionError, StorageError
+from ..errors import AstrionError, StorageError, failure_text
 from ..events import MessageAppended
 from ..messages import Message, ToolCall
 from ..state import Question
@@ -69,7 +69,7 @@ class Calls:
             arguments = tool.parse(call.arguments)
         except Exception as error:  # a validator of the user's own may raise anything
             await order.admit(agent.name, "tool", n)
-            text = error_text(team.ports.hide(_said(error)))
+            text = error_text(team.ports.hide(failure_text(error)))
         else:
             if tool.side_effects:
                 await team.bus.durable()
@@ -78,18 +78,16 @@ class Calls:
                 self._started.add(call.id)
             try:
                 port = team.port if tool.scope == "team" else cast(TeamPort, CallPort(agent, call.id))
-                text = result_text(await tool.call(arguments, ToolContext(agent.id, call.id, port)))
+                value = await tool.call(arguments, ToolContext(agent.id, call.id, port))
+                text = team.ports.hide(result_text(value))
             except StorageError:
                 raise
-            except Exception as error:
+            except BaseException as error:  # one of a tool's own ends its call and nothing else
+                if isinstance(error, GeneratorExit) or _is_cancelled(error):
+                    raise
                 if not isinstance(error, AstrionError):
                     log.info("tool %s failed", call.name, exc_info=True)
-                text = error_text(team.ports.hide(_said(error)))
-            except (asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
-                task = asyncio.current_task()
-                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                    raise
-                text = error_text(f"the tool ended itself ({type(error).__name__})")
+                text = error_text(team.ports.hide(failure_text(error)))
         await order.admit(agent.name, "result", n)
         self._append(call, text)
 
@@ -133,11 +131,7 @@ class Calls:
             self._append(call, error_text(outcome))
 
 
-def _said(error: Exception) -> str:
-    """Return what an error says, in one line where it is ours; one that cannot say it is named."""
-    if isinstance(error, AstrionError):
-        return str(error)
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return f"{type(error).__name__}: (it has no text: its __str__ fails)"
+def _is_cancelled(error: BaseException) -> bool:
+    """Say whether an error is the cancellation of the task it is raised in, and no tool's own."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and bool(task.cancelling())

@@ -43,7 +43,7 @@ class Ports:
     offers : callable
         ``offers(model_key)``: the team tools that a small model is offered; ``None`` for all.
     hide : callable
-        ``hide(text)`` returns an error's text without the keys that are configured.
+        ``hide(text)`` returns what a tool returned or raised without the keys that are configured.
     """
 
     journal: Journal

@@ -252,6 +252,62 @@ def test_a_tool_that_raises_or_ends_itself_is_a_result_and_not_the_end() -> None
     go(main)
 
 
+class OwnEnd(BaseException):
+    """Of a library that means to end a program."""
+
+
+class MuteEnd(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+KEY = "canary-key-0123456789"
+
+
+def test_a_key_in_what_a_function_returns_or_raises_is_hidden_live_recorded_and_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_API_KEY", KEY)
+
+    def look() -> dict[str, str]:
+        """Look."""
+        return {"Authorization": f"Bearer {KEY}", "says": "fine"}
+
+    async def ends() -> str:
+        """End."""
+        raise OwnEnd(f"refused {KEY}")
+
+    async def leaves() -> str:
+        """Leave."""
+        raise SystemExit
+
+    async def mute() -> str:
+        """Fail."""
+        raise MuteEnd
+
+    async def lesson(home: str, **options: Any) -> list[str]:
+        async with Team(home=tmp_path / home, tools=[look, ends, leaves, mute], **options) as team:
+            assert (await team.run("Go.")).text == "Done."
+            return [text for _, text in sorted(zip(called(team), results(team), strict=True))]
+
+    async def main() -> None:
+        steps = [call("look") + call("ends") + call("leaves") + call("mute"), say("Done.")]
+        cassette = tmp_path / "a.json"
+        live = await lesson("live", model=ScriptedModel(steps))
+        assert live == [
+            '{"success":false,"error":"the tool ended itself (OwnEnd: refused [hidden])"}',
+            '{"success":false,"error":"the tool ended itself (SystemExit)"}',
+            '{"Authorization":"Bearer [hidden]","says":"fine"}',
+            '{"success":false,"error":"MuteEnd: (it has no text: its __str__ fails)"}',
+        ]
+        assert await lesson("recorded", model=ScriptedModel(steps), record=cassette) == live
+        monkeypatch.delenv("OTHER_API_KEY")
+        assert await lesson("replayed", replay=cassette) == live
+
+    go(main)
+    assert [p for p in tmp_path.rglob("*") if p.is_file() and KEY in p.read_text("utf-8", "replace")] == []
+
+
 def test_an_error_that_cannot_say_what_it_is_ends_the_call_and_not_the_turn() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
