@@ -145,7 +145,10 @@ class ConversationStarted:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The team began to work on a message of the person; runs count from 1."""
+    """The team began to work on a message of the person; runs count from 1.
+
+    ``title`` is what the message would be called, or empty; a title that was given outlives it.
+    """
 
     tag: ClassVar[str] = "run_started"
     run: int

@@ -171,6 +171,8 @@ class TeamState:
 
     conversation_id: str = ""
     title: str = ""
+    title_given: bool = False
+    """Whether a person gave the title: then no task changes it."""
     project_path: str = ""
     model_key: str = ""
     run_mode: str = "fast"
@@ -338,7 +340,7 @@ def _apply_conversation(
     match event:
         case ConversationStarted():
             state.conversation_id = event.conversation_id
-            state.title = event.title
+            state.title, state.title_given = event.title, bool(event.title)
             state.project_path = event.project_path
             state.model_key = event.model_key
             state.run_mode = event.run_mode
@@ -353,7 +355,8 @@ def _apply_conversation(
             state.agents[LEADER_ID] = leader
         case RunStarted():
             state.run, state.run_status, state.run_text, state.run_error = event.run, "running", "", ""
-            state.title = event.title or state.title
+            if not state.title_given:
+                state.title = event.title or state.title
         case RunEnded():
             state.run_status, state.run_text, state.run_error = event.status, event.text, event.error
         case QuestionAsked():

@@ -159,7 +159,7 @@ class Team(Steered):
         self._unanswered.clear()
         led = self.leader == "human"
         roles = [self._plan.roles.load(role_id) for role_id in self._plan.roles.chosen] if led else []
-        with begun(runtime, "" if self._plan.title else summary(text)):
+        with begun(runtime, summary(text)):
             if not led:
                 runtime.person.say(text)
             for role in roles:

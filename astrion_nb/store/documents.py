@@ -42,7 +42,7 @@ def _keys(names: str) -> frozenset[str]:
 LEADER_KEYS = _keys("status status_detail last_error task_summary updated_at seq")
 CONVERSATION_KEYS = _keys(
     "id title created_at updated_at project_path model_key thinking_mode run_mode status agent_count agent_ids "
-    "schema_version seq leader language pending_messages pending_tool_calls leader_state"
+    "schema_version seq leader language title_given pending_messages pending_tool_calls leader_state"
 )
 AGENT_KEYS = _keys(
     "agent_id role_id display_name status created_at updated_at task_summary model_key thinking_mode "
@@ -136,6 +136,7 @@ def conversation_metadata(state: TeamState) -> dict[str, Any]:
         "seq": state.own_seq,
         "leader": state.leader,
         "language": state.language,
+        **({"title_given": True} if state.title_given else {}),
         "pending_messages": _pending(leader),
         "pending_tool_calls": _calls(state, leader),
         "leader_state": {

@@ -243,6 +243,7 @@ class _Reader:
         state = self.state
         state.conversation_id = _text(data, "id") or self.folder.name
         state.title = _text(data, "title")
+        state.title_given = bool(state.title) and data.get("title_given") is True
         state.project_path = _text(data, "project_path")
         state.model_key = _text(data, "model_key")
         mode = _text(data, "run_mode") or ("thinking" if _thinks(data.get("thinking_mode")) else "fast")

@@ -204,7 +204,7 @@ class Conversation:
                 raise StorageError(f"{self.folder} was not saved within {timeout:g} s: close it again") from None
 
     async def rename(self, title: str) -> None:
-        """Give the conversation another title (until the next task brings its own).
+        """Give the conversation another title, which no task changes any more; without one the next task's is taken.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class Conversation:
             A write failed.
         """
         self._check_writable()
-        self.state.title = title
+        self.state.title, self.state.title_given = title, bool(title)
         await self._rewrite()
 
     async def archive(self, archived: bool = True) -> None:

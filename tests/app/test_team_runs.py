@@ -104,6 +104,43 @@ def test_a_title_that_was_given_stays() -> None:
     go(main)
 
 
+@pytest.mark.parametrize("given", ["Buttons", ""])
+def test_only_a_title_that_nobody_gave_follows_what_is_asked_of_the_leader(given: str) -> None:
+    async def main() -> None:
+        async with Team(given or None, model=ScriptedModel([say(text) for text in "abc"])) as team:
+            titles = [team.state.title]
+            for act in (team.run("One."), team.send("leader", "Two."), team.ask("leader", "Three.")):
+                await act
+                await team.wait()
+                titles.append(team.state.title)
+            conversation = team.conversation_id
+        left = "ab" if given else "abc"
+        async with Team(conversation=conversation, model=ScriptedModel([say(text) for text in left])) as again:
+            await again.run("Four.")
+            await again.ask("leader", "Five.")
+            titles.append(again.state.title)
+            if not given:
+                opened = again._opened
+                assert opened is not None
+                await opened.conversation.rename("Renamed")
+                await again.run("Six.")
+                assert again.state.title == "Renamed"
+        assert titles == (["Buttons"] * 5 if given else ["", "One.", "Two.", "Three.", "Five."])
+
+    go(main)
+
+
+def test_a_title_given_to_a_human_leaders_team_outlives_the_agents_it_sends_to() -> None:
+    async def main() -> None:
+        model = ScriptedModel({NAME: [say("Blue.")]})
+        async with Team("Buttons", model=model, leader="human", roles=[ROLE]) as team:
+            await team.send(ROLE, "A blue one.")
+            await team.wait()
+            assert team.state.title == "Buttons"
+
+    go(main)
+
+
 def test_two_agents_work_at_the_same_time() -> None:
     async def main() -> None:
         both = asyncio.Barrier(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +199,10 @@ def test_a_kept_answer_goes_when_its_question_is_asked() -> None:
 
 
 def test_a_new_run_forgets_the_last_ones_end() -> None:
-    state = history(RunStarted(1, "one"), RunEnded(1, "failed", "text", "why"), RunStarted(2, ""))
+    state = TeamState()
+    events = (replace(START, title=""), RunStarted(1, "one"), RunEnded(1, "failed", "text", "why"), RunStarted(2, ""))
+    for seq, event in enumerate(events, 1):
+        apply(state, event, seq=seq, t=1.0)
     assert (state.run, state.run_status, state.run_text, state.run_error, state.title) == (2, "running", "", "", "one")
 
 
