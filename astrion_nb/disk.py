@@ -52,6 +52,10 @@ class Files(Protocol):
         """Give the handle back."""
         ...
 
+    def leads_to(self, path: Path, handle: int) -> bool:
+        """Say whether a path still leads to the file that was opened."""
+        ...
+
     def read(self, path: Path) -> bytes:
         """Return the whole file."""
         ...
@@ -108,6 +112,12 @@ class RealFiles:
     def close(self, handle: int) -> None:
         os.close(handle)
 
+    def leads_to(self, path: Path, handle: int) -> bool:
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(handle))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def read(self, path: Path) -> bytes:
         with open(path, "rb", buffering=0) as file:
             return file.read()
@@ -158,6 +168,25 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"the folder {folder} cannot be created ({reason(error)})") from error
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to replace what is no file: a folder, a pipe, a device; links are followed.
+
+    Raises
+    ------
+    StorageError
+        Something that is no regular file has the name, or it cannot be told what has.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return  # nothing has the name; whether it can be given is seen when the file is written
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({reason(error)}); name another file") from error
+    if not stat.S_ISREG(mode):
+        held = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        raise StorageError(f"{path} is {held}, which is not replaced; name another file")
 
 
 def write_all(files: Files, handle: int, data: bytes) -> None:
@@ -252,7 +281,8 @@ def write_atomic(path: Path, data: bytes, *, fsync: bool = True, exclusive: bool
 
     The bytes go to a file of a unique, hidden name in the same folder, which is flushed, synced and
     renamed; then the folder is synced. Missing folders are created. A symbolic link stays a link:
-    what it points at is replaced. The permissions of an existing file are kept.
+    what it points at is replaced. The permissions of an existing file are kept. What is no regular
+    file (a folder, a pipe, a device) is left alone.
 
     Parameters
     ----------
@@ -270,15 +300,17 @@ def write_atomic(path: Path, data: bytes, *, fsync: bool = True, exclusive: bool
     FileExistsError
         ``exclusive`` and the file exists.
     StorageError
-        The write failed. The old file is unchanged and no temporary file is left, except when the
-        very last step, syncing the folder, fails: then the new content is in place.
+        Something that is no file has the name, or the write failed. What was there is unchanged and no
+        temporary file is left, except when the very last step, syncing the folder, fails: then the new
+        content is in place.
 
     Notes
     -----
     Data model §8.2; decision 27.
     """
-    if path.is_symlink() and not exclusive:
-        path = path.resolve()
+    if not exclusive:
+        check_replaceable(path)
+        path = path.resolve() if path.is_symlink() else path
     make_folder(path.parent)
     files = RealFiles()
     replace_file(files, path, (data,), mode=_mode_of(path), sync=fsync, publish=_publish_new if exclusive else None)

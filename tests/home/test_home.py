@@ -193,6 +193,27 @@ def test_permissions_and_symbolic_links_survive_a_write(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "fresh").stat().st_mode) == 0o640
 
 
+@pytest.mark.skipif(os.name == "nt", reason="POSIX pipes and links")
+def test_what_is_no_regular_file_is_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name, place in (("to-pipe", "pipe"), ("to-folder", "folder"), ("in-a-circle", "in-a-circle")):
+        (tmp_path / name).symlink_to(place)
+    before = {item.name: item.lstat().st_mode for item in tmp_path.iterdir()}
+    for name in before:
+        with pytest.raises(StorageError, match=f"{name} (is no regular file|is a folder|cannot be written)"):
+            write_atomic(tmp_path / name, b"new")
+    assert {item.name: item.lstat().st_mode for item in tmp_path.iterdir()} == before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX links")
+def test_a_link_whose_file_is_not_there_yet_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("made/later")
+    write_atomic(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "made" / "later").read_bytes() == b"new"
+
+
 def test_an_exclusive_write_never_replaces_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_atomic(tmp_path / "x", b"first", exclusive=True)
     with pytest.raises(FileExistsError):
