@@ -186,7 +186,7 @@ def check_replaceable(path: Path) -> None:
         raise StorageError(f"{path} cannot be written ({reason(error)}); name another file") from error
     if not stat.S_ISREG(mode):
         held = "a folder" if stat.S_ISDIR(mode) else "no regular file"
-        raise StorageError(f"{path} is {held}, which is not replaced; name another file")
+        raise StorageError(f"{path} cannot be written: it is {held}, which nothing replaces; name another file")
 
 
 def write_all(files: Files, handle: int, data: bytes) -> None:

@@ -115,7 +115,10 @@ class Lived(Observed):
         self._watch.tell(stamped)
         if isinstance(event, RunEnded):
             if self._opened is not None:
-                self._opened.session.save()
+                try:
+                    self._opened.session.save()
+                except StorageError as error:  # whoever waits for the run is told
+                    self._opened.runtime.fatal = self._opened.runtime.fatal or error
                 self._opened.conversation.settle_soon(resting=True)
             self._settle_soon()
         elif isinstance(event, QuestionClosed) and NO_PERSON in event.reason:

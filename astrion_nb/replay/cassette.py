@@ -23,6 +23,7 @@ millisecond a step.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +31,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ..disk import write_atomic
-from ..errors import ReplayError
+from ..disk import check_replaceable, reason, write_atomic
+from ..errors import ReplayError, StorageError
 from ..messages import ToolCall, Usage
 from .digest import Asked, Line
 
@@ -176,6 +177,36 @@ class Cassette:
         """Return the file's content."""
         data = {"format": FORMAT, "version": VERSION, "teams": [_tape_to(tape) for tape in self.teams]}
         return ("".join(_lines(data, "")) + "\n").encode()
+
+
+def check_recordable(path: Path) -> None:
+    """Refuse a file that no recording can be written to, or that something else than a recording would be lost from.
+
+    Raises
+    ------
+    ReplayError
+        The name is a folder's or another thing's, a file of somebody's has it, or the folder takes no file.
+    """
+    try:
+        check_replaceable(path)
+        data = path.read_bytes() if path.exists() else b""
+    except StorageError as error:
+        raise ReplayError(f"no recording can be made: {error}") from None
+    except OSError as error:
+        raise ReplayError(f"no recording can be made: {path} cannot be read ({reason(error)})") from None
+    if data.strip() and not _is_cassette(data):
+        raise ReplayError(f"{path.name}: this is no cassette, and no recording replaces it; name another file")
+    folder = next(parent for parent in path.resolve().parents if os.path.lexists(parent))
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise ReplayError(f"no recording can be made: {folder} is no folder that a file can be written into")
+
+
+def _is_cassette(data: bytes) -> bool:
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(found, dict) and found.get("format") == FORMAT
 
 
 def _tape_to(tape: Tape) -> dict[str, Any]:

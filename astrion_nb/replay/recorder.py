@@ -18,7 +18,7 @@ from ..llm.model import Finished, Model, ModelRequest
 from ..messages import ToolCall
 from ..runtime.order import Live, Order, StepKind, Timer
 from ..state import TeamState
-from .cassette import Cassette, Chunk, Ended, Failure, Outcome, Response, Step, Tape
+from .cassette import Cassette, Chunk, Ended, Failure, Outcome, Response, Step, Tape, check_recordable
 from .digest import Digester
 from .models import RecordingModel, chunks
 from .outcomes import recorded
@@ -254,11 +254,17 @@ def open_recorder(path: Path | str, facts: Mapping[str, Any] | None = None, **op
     facts : mapping, optional
     **options
         ``timings``, ``secrets``, ``inner`` of :class:`Recorder`.
+
+    Raises
+    ------
+    ReplayError
+        No cassette can be written there, or a file that is none is there.
     """
     place = Path(path).absolute()
     with _LOCK:
         recording = _RECORDINGS.get(place)
         if recording is None:
+            check_recordable(place)
             recording = _RECORDINGS[place] = Recording(place)
     return recording.recorder(facts, **options)
 

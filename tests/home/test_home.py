@@ -201,7 +201,7 @@ def test_what_is_no_regular_file_is_left_alone(tmp_path: Path) -> None:
         (tmp_path / name).symlink_to(place)
     before = {item.name: item.lstat().st_mode for item in tmp_path.iterdir()}
     for name in before:
-        with pytest.raises(StorageError, match=f"{name} (is no regular file|is a folder|cannot be written)"):
+        with pytest.raises(StorageError, match=f"{name} cannot be written"):
             write_atomic(tmp_path / name, b"new")
     assert {item.name: item.lstat().st_mode for item in tmp_path.iterdir()} == before
 

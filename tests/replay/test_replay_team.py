@@ -8,7 +8,7 @@ import pytest
 from support.teams import go
 
 from astrion_nb import Team, tool
-from astrion_nb.errors import ReplayMiss, RunFailed
+from astrion_nb.errors import ReplayError, ReplayMiss, RunFailed, StorageError, TeamError
 from astrion_nb.replay import player, recorder
 from astrion_nb.testing import ScriptedModel, call, say
 
@@ -72,5 +72,65 @@ def test_a_changed_cell_ends_in_an_error_that_says_what_differs(cassette: Path, 
         await lesson(tmp_path / "one", model=model(), record=cassette)
         with pytest.raises((ReplayMiss, RunFailed), match=r"lesson.cassette.json: Team Leader, request 1 .*'Go on\.'"):
             await lesson(tmp_path / "two", "Go on.", replay=cassette)
+
+    go(main)
+
+
+def test_what_no_recording_can_be_written_to_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text('{"format": "mine"}')
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "broken.json").write_text("{")
+
+    async def main() -> None:
+        for record in (mine, tmp_path / "broken.json", tmp_path / "folder", mine / "below.json"):
+            asked = model()
+            with pytest.raises(ReplayError) as caught:
+                await lesson(tmp_path / "home", model=asked, record=record)
+            assert "\n" not in str(caught.value)
+            assert asked.requests == []
+
+    go(main)
+    assert mine.read_text() == '{"format": "mine"}'
+    assert not (tmp_path / "home").exists() or not list((tmp_path / "home").rglob("messages.json"))
+
+
+def test_an_empty_file_and_an_earlier_recording_behind_a_link_are_recorded_to(cassette: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.json"
+    link.symlink_to(cassette)
+    cassette.touch()
+
+    async def main() -> None:
+        for _ in range(2):
+            await lesson(tmp_path / "one", model=model(), record=link)
+            recorder.start_over(link)
+        player.rewind(link)
+        assert (await lesson(tmp_path / "two", replay=link))[0] == "completed"
+
+    go(main)
+    assert link.is_symlink()
+    recorder.start_over(link)
+
+
+def test_a_run_whose_recording_cannot_be_written_fails(cassette: Path, tmp_path: Path) -> None:
+    @tool
+    def take_the_name() -> str:
+        """Take the cassette's name."""
+        cassette.mkdir()
+        return "taken"
+
+    async def main() -> None:
+        script = ScriptedModel([call("take_the_name"), say("Done.")])
+        team = Team(tools=[take_the_name], home=tmp_path / "home", model=script, record=cassette)
+        with pytest.raises(StorageError, match="it is a folder"):
+            await team.run("Go.")
+        with pytest.raises(TeamError, match=r"cannot go on .*it is a folder"):
+            await team.run("Go on.")
+        with pytest.raises(StorageError, match="it is a folder"):
+            await team.close()
+        cassette.rmdir()  # noqa: ASYNC240
+        # What was said is kept all the same.
+        async with Team(home=tmp_path / "home", model=script, conversation=team.state.conversation_id) as again:
+            assert "Done." in again.transcript
 
     go(main)
