@@ -6,7 +6,9 @@ journal does all writing: flushes are grouped (one in flight, the next takes eve
 on any running loop.
 
 A flush that fails fails every waiter; nothing is lost: the bytes stay in memory, and each later
-``durable`` (or job) tries again from the last byte known to be safe, until one succeeds.
+``durable`` (or job) tries again from the last byte known to be safe, until one succeeds. A file whose
+path leads elsewhere, or nowhere, is such a failure too: what is written to it is on no disk that
+anybody will find. Then the last job is the last all the same, and nothing is tried afterwards.
 
 Knows no document and no state; the form of a line is ``store.lines``.
 
@@ -112,6 +114,7 @@ class Journal:
         self._durable = seq
         self._bytes_cut = 0
         self._error: str | None = None
+        self._gone = False
         self._backlog: deque[Job] = deque()
         self._written: dict[Path, int] = {}
 
@@ -262,7 +265,7 @@ class Journal:
         self._release()
         while self._backlog:
             job = self._backlog.popleft()
-            if self._perform(job) and job.last:
+            if self._perform(job):
                 return False
             self._absorb()
             self._release()
@@ -282,10 +285,13 @@ class Journal:
 
     def _flush(self, *, sync: bool) -> bool:
         """Write what is not yet safe; return whether all of it is safe now."""
-        if not self._unsafe and not (sync and self._unsynced):
-            self._error = None
-            return True
         try:
+            if self._handle is not None and not self._files.leads_to(self.path, self._handle):
+                return self._lost()
+            self._gone = False
+            if not self._unsafe and not (sync and self._unsynced):
+                self._error = None
+                return True
             handle = self._open()
             data = b"".join(self._unsafe)
             self._clean = False
@@ -293,6 +299,8 @@ class Journal:
             if sync:
                 self._files.fsync(handle)
             self._clean = True
+        except (FileNotFoundError, NotADirectoryError):
+            return self._lost()
         except OSError as error:
             # What was not synced may be half there or not at all: cut it off before the next try.
             self._error = f"{self.path} cannot be written ({reason(error)}); nothing is lost, free the disk and go on"
@@ -303,6 +311,14 @@ class Journal:
         self._durable = self._unsafe_seq
         self._error = None
         return True
+
+    def _lost(self) -> bool:
+        self._gone = True
+        self._error = (
+            f"{self.path} was removed or replaced while it was in use, and what has happened since is not saved; "
+            "put it back, or start a new team"
+        )
+        return False
 
     def _open(self) -> int:
         """Return a handle on a file that ends at the last safe byte."""
@@ -354,6 +370,7 @@ class Journal:
         return size
 
     def _perform(self, job: Job) -> bool:
+        """Do a job; return whether the thread is to end."""
         try:
             if job.last:
                 self._write_due()
@@ -370,12 +387,15 @@ class Journal:
             if job.done is not None:
                 job.done()
         except BaseException as error:
+            over = job.last and self._gone
+            if over and job.done is not None:
+                job.done()
             if job.last:
-                self._ended = False  # nothing is lost: closing can be tried again
+                self._ended = over  # else nothing is lost: closing can be tried again
             job.result.set_exception(error)
-            return False
+            return over
         job.result.set_result(None)
-        return True
+        return job.last
 
     def _cut(self, boundary: int) -> None:
         """Take the first ``boundary`` bytes out of the file; documents hold what they say."""

@@ -403,9 +403,10 @@ class _Reader:
 def _count(agent: AgentState, times: Mapping[str, float]) -> None:
     """Derive from the messages what is not stored: counters, and open calls with their ``times``."""
     users = autos = requests = cuts = tools = 0
+    compacted = -1
     before = agent.open_calls
     calls: dict[str, Any] = {}
-    for message in agent.messages:
+    for index, message in enumerate(agent.messages):
         role = message.role
         if role == "assistant":
             requests += 1
@@ -420,6 +421,9 @@ def _count(agent: AgentState, times: Mapping[str, float]) -> None:
                 autos += 1
             else:
                 users += 1
+        elif message.compaction is not None:
+            compacted = index
+    agent.compacted = compacted
     agent.users, agent.autos, agent.requests, agent.cuts, agent.tools = users, autos, requests, cuts, tools
     agent.open_calls = {
         key: (call, before[key][1] if key in before else times.get(key, agent.updated_at))

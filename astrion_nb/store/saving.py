@@ -182,7 +182,7 @@ class Conversation:
         Raises
         ------
         StorageError
-            A write failed: the conversation stays open, and nothing is lost.
+            A write failed: the conversation stays open, and nothing is lost. Where its folder is gone, it is closed.
         """
         if self._begin_close():
             await self._settled_before()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -405,3 +407,81 @@ def test_a_settling_is_due_by_growth_only() -> None:
     assert settle_due(500_000, 1_000_000, resting=True)
     assert not settle_due(500_000, 0, resting=False)
     assert settle_due(20_000_000, 1_000_000, resting=False)
+
+
+def _removed(store: ConversationStore, folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def _home_removed(store: ConversationStore, folder: Path) -> None:
+    shutil.rmtree(store.home.root)
+
+
+def _moved(store: ConversationStore, folder: Path) -> None:
+    folder.rename(folder.with_name("moved"))
+
+
+def _another(store: ConversationStore, folder: Path) -> None:
+    _moved(store, folder)
+    shutil.copytree(folder.with_name("moved"), folder)
+
+
+def _a_file(store: ConversationStore, folder: Path) -> None:
+    _moved(store, folder)
+    folder.write_text("x")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("lose", "at"),
+    [
+        *((lose, at) for lose in (_removed, _home_removed, _moved, _a_file) for at in ("begun", "opened")),
+        (_another, "begun"),
+    ],
+)
+def test_a_folder_that_is_lost_while_open_is_told_at_the_next_barrier_and_ends_with_the_close(
+    store: ConversationStore, caplog: pytest.LogCaptureFixture, lose: Callable[[ConversationStore, Path], None], at: str
+) -> None:
+    async def run() -> None:
+        conversation = store.create()
+        history = build(HISTORY, conversation.id)
+        if at == "begun":
+            record(conversation, history[:-1])
+            await conversation.durable(len(history) - 1)
+        lose(store, conversation.folder)
+        record(conversation, history[-1:] if at == "begun" else history)
+        for _ in range(2):
+            with pytest.raises(StorageError, match=re.escape(str(conversation.folder)) + ".* was removed or replaced"):
+                await conversation.durable(len(history))
+        with pytest.raises(StorageError, match="was removed or replaced"):
+            await conversation.settle()
+        with pytest.raises(StorageError, match="was removed or replaced"):
+            await conversation.close()
+        assert conversation.closed
+        await conversation.close()
+        thread = conversation._journal._thread
+        assert thread is not None
+        thread.join(5)
+        assert not thread.is_alive()
+
+    bounded(run)
+    assert caplog.text == ""
+
+
+@pytest.mark.faults
+def test_a_folder_that_is_put_back_is_gone_on_with(store: ConversationStore) -> None:
+    async def run() -> None:
+        conversation = store.create()
+        history = build(HISTORY, conversation.id)
+        record(conversation, history[:-1])
+        await conversation.durable(len(history) - 1)
+        _moved(store, conversation.folder)
+        record(conversation, history[-1:])
+        with pytest.raises(StorageError):
+            await conversation.durable(len(history))
+        conversation.folder.with_name("moved").rename(conversation.folder)
+        await conversation.durable(len(history))
+        await conversation.close()
+        assert facts(store.open(conversation.id, read_only=True).state) == facts(replay(history))
+
+    bounded(run)

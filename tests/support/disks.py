@@ -144,6 +144,9 @@ class Disk:
     def close(self, handle: int) -> None:
         del self.handles[handle]
 
+    def leads_to(self, path: Path, handle: int) -> bool:
+        return self._find(path) is self.handles[handle]
+
     def read(self, path: Path) -> bytes:
         node = self._find(path)
         if node is None:
