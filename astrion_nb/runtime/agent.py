@@ -122,10 +122,11 @@ class Agent:
         resume = resume or bool(self.state.open_calls)
         self.team.busy(resume=resume)
         self.clock.wind()
-        if not resume:
-            self.team.bus.publish(StatusChanged(self.id, "running"))
+        # The task first: nobody is ever shown running who has none.
         self.task = asyncio.get_running_loop().create_task(self._work(resume), name=f"astrion:{self.name}")
         self.task.add_done_callback(self._over)
+        if not resume:
+            self.team.bus.publish(StatusChanged(self.id, "running"))
 
     def _over(self, task: asyncio.Task[None]) -> None:
         if self.task is task:  # cancelled from outside, as when the loop ends: nothing may be claimed

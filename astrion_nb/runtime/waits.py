@@ -204,7 +204,7 @@ class Waits:
         if kept is not None and kept.asker == asker and kept.by == target:
             self._settle(question, kept.by, kept.answer)
             return question
-        if asker != HUMAN_ID:
+        if asker != HUMAN_ID and state.agents[asker].status != "waiting":
             self._bus.publish(StatusChanged(asker, "waiting"))
             self._changed(asker)
         if target != HUMAN_ID:

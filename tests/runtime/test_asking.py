@@ -324,7 +324,7 @@ def test_two_questions_of_one_agent_answered_in_reverse_each_get_their_own() -> 
             ("q-2", "two"),
         ]
         waits = [e.status for e in team.kinds(StatusChanged) if e.agent_id == 1]
-        assert waits == ["running", "waiting", "waiting", "running", "completed"], "it waits until both are answered"
+        assert waits == ["running", "waiting", "running", "completed"], "it waits until both are answered"
 
     go(main)
 

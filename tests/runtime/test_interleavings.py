@@ -25,6 +25,7 @@ from astrion_nb.messages import ToolCall, Usage
 from astrion_nb.runtime.limits import Limits
 from astrion_nb.runtime.restoring import go_on
 from astrion_nb.state import TeamState, apply
+from astrion_nb.testing import invariants
 
 LEADER = "Team Leader"
 ROLES = ("ui-operator", "full-stack-engineer", "planner-zh")
@@ -154,15 +155,18 @@ async def play(
     if state is not None:
         team.restore()
         await settle()
+        invariants.check(state, made.events, team)
     team.begin_run("go")
     team.person.say("go")
     for what, number, turns in deeds:
         await settle(turns)
+        invariants.check(team.state, made.events, team)
         try:
             options = actions(made, order, held, 1 + number % 4, f"q-{number % 6}")
             options[what % len(options)]()
         except (AstrionError, KeyError, AttributeError):
             pass  # refused, or there is no such agent or task yet
+        invariants.check(team.state, made.events, team)
     await settle()
     if cut is not None:
         stored = [stamped for stamped in made.events if stamped.t]
@@ -177,6 +181,7 @@ async def play(
             if not team.state.open_questions() and not any(a.open_calls for a in team.state.agents.values()):
                 break
             team.person.say("again")  # a turn that was cut off while it waited still waits
+        invariants.check(team.state, made.events, team)
         go_on(team)  # the grace after a cancellation is over
         for question in team.state.open_questions():
             if question.answerer == HUMAN_ID:
@@ -199,6 +204,7 @@ def mailboxes(made: Rig) -> Counter[tuple[int, str]]:
 def check(made: Rig, order: VirtualOrder, model: Improviser, before: Counter[tuple[int, str]], *, fresh: bool) -> None:
     team, state = made.team, made.team.state
     assert not team.running, "the team comes to rest"
+    invariants.check(state, made.events, team)
     assert model.violations == []
     assert state.open_questions() == []
     assert team.waits._futures == {}
