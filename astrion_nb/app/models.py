@@ -7,6 +7,7 @@ configuration was read (:mod:`astrion_nb.app.models_file`), nor which model an a
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ Told = Callable[[str, float], None]
 SCRIPTED = "scripted/"
 OPENAI = "openai"
 KEY_VARIABLE = "OPENAI_API_KEY"
+_SCRIPT = """    from astrion_nb.testing import call, say
+    script = {"Team Leader": [say("Done.")]}"""
 SHORTEST_KEY = 8
 """Characters below which a key is the placeholder of a local server; hiding it would spoil every text."""
 
@@ -264,12 +267,26 @@ def _build_scripted(config: ModelConfig, roles: RoleIds | None, told: Told | Non
 
     from ..llm.scripted import ScriptedModel
 
-    if not Path(config.model).is_file():
-        raise ConfigError(f"the model {config.key!r} reads its script from {config.model!r}, and there is no such file")
-    script = runpy.run_path(config.model).get("script")
-    if script is None:
-        raise ConfigError(f"{config.model}: it defines no script; see astrion_nb.testing.ScriptedModel")
-    return script if isinstance(script, ScriptedModel) else ScriptedModel(script, key=config.key)
+    file = config.model
+    if not Path(file).is_file():
+        raise ConfigError(f"the model {config.key!r} reads its script from {file!r}, and there is no such file")
+    try:
+        script = runpy.run_path(file).get("script")
+        if script is not None:
+            return script if isinstance(script, ScriptedModel) else ScriptedModel(script, key=config.key)
+    except (Exception, SystemExit) as error:
+        words = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+        raise ConfigError(f"{_place(file, error)}: {type(error).__name__}: {words}".removesuffix(": ")) from None
+    raise ConfigError(f"{file}: the module must define a variable named script, for instance\n{_SCRIPT}")
+
+
+def _place(file: str, error: BaseException) -> str:
+    """Return a file and the line in it that an error comes from, if any."""
+    if isinstance(error, SyntaxError):
+        lines = [error.lineno] if error.filename == file else []
+    else:
+        lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f"{file}, line {lines[-1]}" if lines else file
 
 
 PROVIDERS: Mapping[str, Callable[[ModelConfig, RoleIds | None, Told | None], Model]] = {

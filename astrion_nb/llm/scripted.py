@@ -10,6 +10,30 @@
         "UI Operator_1": [say("The page is blue.")],
     })
 
+A file that defines such a ``script`` is a model too: ``--model scripted/PATH.py``.
+
+The tools and their arguments (``?``: may be left out). To create one, ``agent_id`` is its number within its
+role; everywhere else an agent is meant, by number or display name. The leader has::
+
+    create_sub_agent           agent_id, role_id, task, run_in_background?, timeout_seconds?, thinking_mode?, model_key?
+    terminate_sub_agent        agent_id
+    send_message_to_sub_agent  agent_id, message
+    ask_sub_agent              agent_id, question, question_id
+    answer_sub_agent_question  agent_id, question_id, answer
+    list_active_sub_agents
+    get_sub_agent_status       agent_id
+    create_custom_agent        role_id, name, description, model?, thinking_mode?, prompt
+    list_agents
+    stop_sub_agent             agent_id, reason?
+
+and every agent has::
+
+    ask_master                 question, question_id
+    ask_other_agent            target_agent_id, content, message_id, expects_answer?
+    answer_other_agent         source_agent_id, message_id, answer
+    answer_master              question_id, answer
+    list_active_sub_agents
+
 A request that no step answers, and a step that no request used, raise
 :class:`~astrion_nb.errors.ScriptError`. Opens no socket, reads no clock; it does not know what the
 tools it calls do.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import textwrap
 from pathlib import Path
 
 import pytest
 from support.strict_server import StrictServer, text
 
-from astrion_nb.app.config import Config, build_model
+from astrion_nb.app.config import Config, ModelConfig, build_model
 from astrion_nb.errors import ConfigError
 from astrion_nb.home import Home
 from astrion_nb.llm.model import Finished, ModelRequest
 from astrion_nb.messages import Message
+from astrion_nb.testing import ScriptedModel
 
 
 def ask(config: Config, key: str, request: ModelRequest) -> str:
@@ -89,3 +91,39 @@ def test_a_structured_model_asks_for_json_instead_of_tool_calls(home: Home) -> N
         assert ask(config, "weak", request) == "hello"
         assert "tools" not in server.requests[0]
         assert server.requests[0]["response_format"]["type"] == "json_schema"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\nscript = [", "line 2: SyntaxError: "),
+        ("def f():\n    return {}['no']\n\nf()\n", "line 2: KeyError: 'no'"),
+        ("import sys\nsys.exit('enough')", "line 2: SystemExit: enough"),
+        ("import no_such_module", "line 1: ModuleNotFoundError: "),
+        ("raise ValueError('a\\nb')", "line 1: ValueError: a b"),
+        ("script = 7", "ScriptError: "),
+        ("from astrion_nb.testing import say\nscript = [say(3)]", "line 2: ScriptError: say: the text is 3"),
+        ("script = \0", "null bytes"),
+        ("raise SystemExit", "line 1: SystemExit"),
+    ],
+)
+def test_a_script_that_cannot_be_run_is_told_in_one_line_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "lesson.py"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        build_model(ModelConfig("scripted/lesson.py", "scripted", str(path)))
+    assert str(caught.value).startswith(str(path))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_script_without_its_variable_is_told_what_to_write_and_that_works(tmp_path: Path) -> None:
+    path = tmp_path / "lesson.py"
+    path.write_text("steps = []\n")
+    config = ModelConfig("scripted/lesson.py", "scripted", str(path))
+    with pytest.raises(ConfigError, match="must define a variable named script") as caught:
+        build_model(config)
+    path.write_text(textwrap.dedent(str(caught.value).partition("\n")[2]))
+    made = build_model(config)
+    assert isinstance(made, ScriptedModel)
+    assert made.unused() == {"Team Leader": 1}

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from support.asking import ASK, ask, events, request, run
 
 from astrion_nb.errors import ContentFiltered, ModelBroken, ScriptError
+from astrion_nb.llm import scripted
 from astrion_nb.llm.model import ModelRequest, ReasoningDelta, TextDelta
 from astrion_nb.llm.scripted import ScriptedModel, Step, call, fail, say, until_message
 from astrion_nb.messages import Message, Usage
+from astrion_nb.tools.leader import LEADER_TOOLS
+from astrion_nb.tools.member import MEMBER_TOOLS
 
 
 def test_each_actor_follows_its_own_steps() -> None:
@@ -201,3 +204,17 @@ def test_the_tempo_is_kept() -> None:
 def test_the_pieces_of_any_text_join_to_the_text(text: str) -> None:
     assert "".join(say(text).pieces()) == text
     assert "".join((say(text) + say("x", chunks=["x"])).pieces()) == text + "x"
+
+
+def test_the_documentation_names_every_tool_with_its_arguments() -> None:
+    tables = (scripted.__doc__ or "").split("::\n\n")[-2:]
+    for told, tools in zip(tables, (LEADER_TOOLS, MEMBER_TOOLS), strict=True):
+        lines = told.partition("\n\n")[0].splitlines()
+        found = {
+            name: rest.split(", ") if rest else [] for name, _, rest in (line.strip().partition(" ") for line in lines)
+        }
+        wanted = {}
+        for tool in tools:
+            required = tool.parameters.get("required", ())
+            wanted[tool.name] = [name if name in required else f"{name}?" for name in tool.parameters["properties"]]
+        assert {name: [item.strip() for item in items] for name, items in found.items()} == wanted
