@@ -27,7 +27,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -38,6 +38,7 @@ from .digest import Asked, Line
 
 FORMAT = "astrion-cassette"
 VERSION = 1
+Row = TypeVar("Row", bound=Sequence[Any])
 
 
 class Step(NamedTuple):
@@ -158,7 +159,7 @@ class Cassette:
             )
         try:
             return cls([_tape_from(tape) for tape in data["teams"]])
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
             raise ReplayError(
                 f"{path.name}: the cassette is damaged ({type(error).__name__}: {error}); record it again"
             ) from None
@@ -234,8 +235,19 @@ def _tape_to(tape: Tape) -> dict[str, Any]:
     return out
 
 
+def _checked(row: Row, *kinds: type) -> Row:
+    """Return a row whose first values are of these types; they are looked up later, far from the file."""
+    for value, kind in zip(row, kinds, strict=False):
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise TypeError(f"{type(value).__name__} {value!r:.40} stands in place of {kind.__name__}")
+    return row
+
+
 def _tape_from(data: Mapping[str, Any]) -> Tape:
-    order: list[Step | Ended] = [Ended(row[0], row[2]) if row[1] == "ended" else Step(*row) for row in data["order"]]
+    order: list[Step | Ended] = [
+        _checked(Ended(row[0], row[2]), str, str) if row[1] == "ended" else _checked(Step(*row), str, str, int)
+        for row in data["order"]
+    ]
     return Tape(
         int(data["started"]),
         dict(data["facts"]),
@@ -243,7 +255,11 @@ def _tape_from(data: Mapping[str, Any]) -> Tape:
         data["toolsets"],
         [_response_from(item) for item in data["responses"]],
         [
-            Outcome(item["agent"], item["call"], item["tool"], item.get("text"), item.get("error"))
+            Outcome(
+                *_checked((item["agent"], item["call"], item["tool"]), int, str, str),
+                item.get("text"),
+                item.get("error"),
+            )
             for item in data.get("outcomes", ())
         ],
     )
@@ -290,9 +306,7 @@ def _response_from(data: Mapping[str, Any]) -> Response:
     asked = Asked(data["digest"], data["mode"], data["toolset"], data["kept"], added)
     error = data.get("error")
     return Response(
-        data["actor"],
-        data["n"],
-        data["model"],
+        *_checked((data["actor"], data["n"], data["model"]), str, int, str),
         asked,
         [Chunk(row[0], row[1], len(row) > 2) for row in data["stream"]],
         data.get("end", 0),

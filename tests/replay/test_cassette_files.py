@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -157,6 +158,24 @@ def test_what_is_no_cassette_is_refused_in_one_line_that_names_the_file(
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [["x"], {"x": 1}, None, True, 1.5])
+@pytest.mark.parametrize("place", ["step", "ended", "response", "outcome"])
+def test_a_value_of_another_type_where_an_actor_or_a_call_belongs_is_a_damaged_cassette(
+    tmp_path: Path, place: str, value: Any
+) -> None:
+    response = Response("here", 1, "m", Asked("d", "fast", "t", 0, ()))
+    tape = {
+        "step": Tape(order=[Step("here", "human", 1, 0)]),
+        "ended": Tape(order=[Ended("here", "stopped")]),
+        "response": Tape(responses=[response]),
+        "outcome": Tape(outcomes=[Outcome(0, "here", "write", "ok")]),
+    }[place]
+    path = tmp_path / "x.cassette.json"
+    path.write_bytes(Cassette([tape]).to_bytes().replace(b'"here"', json.dumps(value).encode()))
+    with pytest.raises(ReplayError, match=r"^x\.cassette\.json: the cassette is damaged .*; record it again$"):
+        open_player(path)
 
 
 def test_a_missing_cassette_says_how_to_record_it(tmp_path: Path) -> None:
