@@ -214,22 +214,26 @@ def waiting_means_an_open_question(state: TeamState) -> list[str]:
 
 
 def nobody_waits_for_who_cannot_answer(state: TeamState) -> list[str]:
-    """An open question is put to somebody who can still answer it, and is put back if its call is gone (22, 55)."""
+    """An open question is that of an open call, and put to somebody who can still answer it (decisions 22, 55).
+
+    While no run goes on, who was asked before the program ended may rest: the next run takes it up.
+    """
     faults = []
     for question in state.open_questions():
         asker, answerer = state.agents.get(question.asker), state.agents.get(question.answerer)
         if asker is not None and question.call_id and question.call_id not in asker.open_calls:
             faults.append(f"{question.id} is open, and {asker.display_name} has no open call {question.call_id}")
-        if answerer is not None and _cannot_answer(answerer, question.id):
+        if answerer is not None and _cannot_answer(answerer, question.id, running=state.run_status == "running"):
             how = shown((answerer.status, answerer.detail))
             faults.append(f"{question.id} waits for {answerer.display_name}, which is {how}")
     return faults
 
 
-def _cannot_answer(agent: AgentState, question_id: str) -> bool:
-    if agent.status == "terminated" or agent.detail in ("failed", "timed_out", "stopped"):
-        return not any(item.id == question_id for item in agent.pending) or agent.status == "terminated"
-    return agent.status == "completed" and not any(item.id == question_id for item in agent.pending)
+def _cannot_answer(agent: AgentState, question_id: str, *, running: bool) -> bool:
+    if agent.status == "terminated":
+        return True
+    rests = agent.status == "completed" or agent.detail in ("failed", "timed_out", "stopped")
+    return running and rests and not any(item.id == question_id for item in agent.pending)
 
 
 def work_means_a_run(state: TeamState) -> list[str]:
@@ -248,12 +252,15 @@ def work_means_a_run(state: TeamState) -> list[str]:
 
 
 def no_running_without_a_task(state: TeamState, runtime: Any) -> list[str]:
-    """Who is shown running has a live task, and who has one is shown at work (decision 19)."""
+    """Who is shown running has a live task, and who has one is shown at work (decision 19).
+
+    Of a task that was cancelled from outside the team hears on the loop's next pass.
+    """
     faults = []
     for number, agent in state.agents.items():
         running = runtime.agents.get(number)
         task = running.task if running is not None else None
-        alive = task is not None and not task.done()
+        alive = task is not None and (task.cancelled() or not task.done())
         if agent.status == "running" and not alive:
             faults.append(f"{agent.display_name} is running without a task")
         if alive and agent.status not in ("running", "waiting") and not agent.open_calls:
