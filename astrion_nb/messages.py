@@ -181,7 +181,9 @@ class Message:
     metadata : mapping
         ``message_source``, ``visibility``, ``starts_work``, ``agent_id``, ``envelope_id``,
         ``status``; for an assistant message ``usage``, ``reasoning_content``, and ``truncated`` with
-        the ``status`` of a turn that was ended while it was written.
+        the ``status`` of a turn that was ended while it was written; for a system message ``compaction``, with
+        the index ``from`` which messages still go to the model, the ``pinned`` ones before, how many are
+        ``left_out``, and the ``result_limit`` (characters) of what was there.
     extra : mapping
         Keys of the file that this package does not know.
     """
@@ -198,6 +200,12 @@ class Message:
     def cut(self) -> bool:
         """Whether it is what there was of an answer when its turn was ended: for people, never sent to a model."""
         return self.role == "assistant" and "status" in self.metadata
+
+    @property
+    def compaction(self) -> Mapping[str, Any] | None:
+        """What it says of the messages that requests leave out from it on; ``None`` when it is no compaction."""
+        said = self.metadata.get("compaction") if self.role == "system" else None
+        return said if isinstance(said, Mapping) else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form, keys in the order the data model prints them."""

@@ -123,6 +123,8 @@ class AgentState:
     """Responses that became part of the conversation."""
     cuts: int = 0
     """Those among them that were cut off by the end of their turn, and go to no model."""
+    compacted: int = -1
+    """Index of the message that says which ones requests leave out; -1 for none."""
     users: int = 0
     autos: int = 0
     tools: int = 0
@@ -249,6 +251,8 @@ def _appended(agent: AgentState, event: MessageAppended, t: float) -> None:
             agent.autos += 1
         else:
             agent.users += 1
+    elif message.compaction is not None:
+        agent.compacted = len(agent.messages) - 1
     if event.drained:
         for index, item in enumerate(agent.pending):
             if item.id == event.drained:

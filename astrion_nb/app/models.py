@@ -118,9 +118,12 @@ class ModelConfig:
     structured : bool
         Take tool calls by JSON schema instead of by the endpoint's own tool calls.
     context : int, optional
-        Tokens that all conversations of a local model share; the length of an endpoint's context is its own affair.
+        Tokens that the model takes; those of a local model are shared by all its conversations. Where it is known,
+        earlier messages are left out of requests before an endpoint has to refuse one.
     reasoning : {"strip", "echo"}
         Whether reasoning text goes back with tool calls.
+    join_system : bool, optional
+        Whether system messages at the beginning go out as one. Default: for a local model only.
     fast, thinking : mapping
         Body parameters of the two thinking modes.
     price : Price, optional
@@ -137,6 +140,7 @@ class ModelConfig:
     structured: bool = False
     context: int | None = None
     reasoning: Reasoning = "strip"
+    join_system: bool | None = None
     fast: Mapping[str, Any] = field(default_factory=dict, hash=False)
     thinking: Mapping[str, Any] = field(default_factory=dict, hash=False)
     price: Price | None = None
@@ -238,6 +242,7 @@ def _build_openai(config: ModelConfig, roles: RoleIds | None, told: Told | None)
         api_key=config.api_key.reveal() if config.api_key else None,
         context=config.context,
         reasoning=config.reasoning,
+        join_system=bool(config.join_system),
         fast=config.fast,
         thinking=config.thinking,
     )
@@ -245,7 +250,7 @@ def _build_openai(config: ModelConfig, roles: RoleIds | None, told: Told | None)
         return model
     from ..llm.structured import StructuredModel
 
-    return StructuredModel(model, roles=roles)
+    return StructuredModel(model, roles=roles, join_system=bool(config.join_system))
 
 
 def _build_local(config: ModelConfig, roles: RoleIds | None, told: Told | None) -> Model:
@@ -259,6 +264,7 @@ def _build_local(config: ModelConfig, roles: RoleIds | None, told: Told | None) 
         context=config.context,
         body=dict(config.fast),
         thinking=dict(config.thinking),
+        join_system=config.join_system is not False,
     )
 
 

@@ -16,6 +16,8 @@ this module's concern.
     fast = { temperature = 0.3 }        # body parameters of the two thinking modes
     thinking = { reasoning_effort = "high" }
     price = { input = 1.2, output = 6.0, cached = 0.3 }   # per million tokens
+    context = 131072                    # tokens; requests that come near it leave earlier messages out
+    join_system = true                  # the endpoint refuses a second system message
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _KEY_FIELDS = frozenset({"apikey", "key", "token", "secret", "password", "author
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FIELDS = (
     *("provider", "model", "base_url", "api_key_env", "structured"),
-    *("context", "reasoning", "fast", "thinking", "price"),
+    *("context", "reasoning", "join_system", "fast", "thinking", "price"),
 )
 
 
@@ -170,6 +172,9 @@ class _Reader:
         structured = entry.get("structured", provider == "local")
         if not isinstance(structured, bool):
             self._fail("structured", f"structured of {key!r} has to be true or false")
+        join_system = entry.get("join_system")
+        if join_system is not None and not isinstance(join_system, bool):
+            self._fail("join_system", f"join_system of {key!r} has to be true or false")
         secret = (self.env.get(variable) or "").strip() if variable else ""
         return ModelConfig(
             key=key,
@@ -181,6 +186,7 @@ class _Reader:
             structured=structured,
             context=context,
             reasoning=cast("Reasoning", reasoning),
+            join_system=join_system,
             fast=self._parameters(key, entry, "fast"),
             thinking=self._parameters(key, entry, "thinking"),
             price=self._price(key, entry),

@@ -155,6 +155,12 @@ def _begin(
     def brief(model_key: str) -> bool:
         return bool(session.fact(f"brief {model_key}", bool(getattr(models.get(model_key), "brief", False))))
 
+    def context(model_key: str) -> int | None:
+        known = getattr(models.get(model_key), "context", None)
+        if known is not None or order.replaying:  # else a recording has nothing to say
+            known = session.fact(f"context {model_key}", known)
+        return known if isinstance(known, int) else None
+
     def hide(text: str) -> str:
         for secret in config.secrets:
             text = text.replace(secret.reveal(), "[hidden]")
@@ -173,6 +179,7 @@ def _begin(
         home=config.home,
         human_can_act=human_can_act,
         offers=offers,
+        context=context,
         hide=hide,
     )
     runtime = TeamRuntime(conversation.state, ports, leader_tools=boxes[0], member_tools=boxes[1], limits=plan.limits)

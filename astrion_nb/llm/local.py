@@ -29,6 +29,8 @@ BANNER_EN = (
     "This is a small model that runs on this computer. It shows how a team of agents works; what it says "
     "is often wrong, so do not rely on it. For real work set OPENAI_API_KEY or write models.toml."
 )
+NO_KEY_EN = "No model is configured and OPENAI_API_KEY is not set. "
+NO_KEY_ZH = "没有配置模型，也没有设置 OPENAI_API_KEY。"
 BANNER_ZH = (
     "这是在本机运行的小模型，用来体验智能体团队如何协作；它的回答常常有误，请勿当真。"
     "正式使用请设置 OPENAI_API_KEY，或编写 models.toml。"
@@ -88,6 +90,8 @@ class LocalModel:
         Body parameters of every request, over the defaults (temperature 0.7, and tokens as suit the model).
     thinking : mapping, optional
         Body parameters of the thinking mode, over those.
+    join_system : bool
+        Whether system messages at the beginning go out as one: many chat templates know only one.
 
     Attributes
     ----------
@@ -117,6 +121,7 @@ class LocalModel:
         progress: Progress | None = None,
         body: Mapping[str, Any] | None = None,
         thinking: Mapping[str, Any] | None = None,
+        join_system: bool = True,
     ) -> None:
         self.key = key
         self.name, self.path, self._pin = _resolve(weights if weights is not None else key)
@@ -135,6 +140,7 @@ class LocalModel:
         self._progress = progress
         self._body = {**_BODY, **(body or {})}
         self._thinking = dict(thinking or {})
+        self._join_system = join_system
         self._lock = threading.Lock()
         self._server: LocalServer | None = None
         self._running: Running | None = None
@@ -243,6 +249,7 @@ class LocalModel:
                 timeouts=Timeouts(read=_READ_TIMEOUT_S),
             ),
             roles=self._roles,
+            join_system=self._join_system,
             optional_arguments=False,  # models this small fill them with inventions
             most_calls=3 if self.offers is not None else None,
             **_TIGHT.get(self.name, _BOUNDS),

@@ -34,6 +34,8 @@ class ModelRequest:
     arrival : callable, optional
         ``await arrival()`` returns when a message waits in the actor's mailbox. Only the scripted
         model uses it, to act after a message has come.
+    history : sequence of Message, optional
+        The whole conversation, where ``messages`` leave a part of it out; no endpoint gets it.
     """
 
     actor: str
@@ -42,6 +44,7 @@ class ModelRequest:
     tools: Sequence[Mapping[str, Any]] = ()
     thinking_mode: ThinkingMode = "fast"
     arrival: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
+    history: Sequence[Message] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

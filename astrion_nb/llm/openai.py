@@ -51,6 +51,8 @@ class OpenAIModel:
         environment variable is read.
     context : int, optional
         Length of the model's context in tokens, for whoever asks; nothing here depends on it.
+    join_system : bool
+        Whether system messages at the beginning go out as one, for endpoints that refuse a second one.
     reasoning : {"strip", "echo"}
         Whether reasoning text goes back with tool calls.
     fast, thinking : mapping
@@ -74,6 +76,7 @@ class OpenAIModel:
         api_key: str | None = None,
         context: int | None = None,
         reasoning: ReasoningProfile = "strip",
+        join_system: bool = False,
         fast: Mapping[str, Any] | None = None,
         thinking: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
@@ -83,6 +86,7 @@ class OpenAIModel:
         self.model = model
         self.context = context
         self.reasoning: ReasoningProfile = reasoning
+        self.join_system = join_system
         self.timeouts = timeouts or Timeouts()
         address = Endpoint.parse(base_url or DEFAULT_BASE_URL, f"the base_url of model {key!r}")
         self.endpoint = address.url
@@ -106,7 +110,7 @@ class OpenAIModel:
         """Return the request's body as it goes out."""
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": wire_messages(request.messages, reasoning=self.reasoning),
+            "messages": wire_messages(request.messages, reasoning=self.reasoning, join_system=self.join_system),
         }
         if request.tools:
             body["tools"] = request.tools

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..messages import Message
-from .wire import object_text
+from .wire import joined_system, object_text
 
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
 _EXPLANATION = {
@@ -36,7 +36,12 @@ _RESULT = {"en": "Result of {name}:\n{content}", "zh": "工具 {name} 的结果�
 
 
 def plain_messages(
-    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], *, merge_user: bool = False, optional: bool = True
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    merge_user: bool = False,
+    join_system: bool = False,
+    optional: bool = True,
 ) -> list[dict[str, Any]]:
     """Return a conversation without tool messages, for an endpoint that knows none.
 
@@ -73,7 +78,7 @@ def plain_messages(
         out[-1].pop("results", None)
     if not explained:
         out.insert(0, {"role": "system", "content": tool_text(tools, language, optional=optional)})
-    return out
+    return joined_system(out) if join_system else out
 
 
 def _as_written(message: Message) -> str:

@@ -66,6 +66,8 @@ class StructuredModel:
         The same for requests without tools, whose answers no schema bounds. Default: ``max_tokens``.
     merge_user : bool
         Whether neighbouring user messages go out as one, for chat templates that demand alternation.
+    join_system : bool
+        Whether system messages at the beginning go out as one, for chat templates that know only one.
     most_calls : int, optional
         Responses with calls to one message of a person, after which the model may only say something: a
         small model that repeats its calls comes to an end.
@@ -82,6 +84,7 @@ class StructuredModel:
         max_tokens: int = 512,
         max_plain: int | None = None,
         merge_user: bool = False,
+        join_system: bool = False,
         most_calls: int | None = None,
     ) -> None:
         self.inner = inner
@@ -95,6 +98,7 @@ class StructuredModel:
         self._max_tokens = max_tokens
         self._max_plain = max_tokens if max_plain is None else max_plain
         self._merge_user = merge_user
+        self._join_system = join_system
         self._most_calls = most_calls
 
     def __repr__(self) -> str:
@@ -109,12 +113,20 @@ class StructuredModel:
         body: dict[str, Any] = {
             "model": self.inner.model,
             "messages": plain_messages(
-                request.messages, request.tools, merge_user=self._merge_user, optional=self._optional
+                request.messages,
+                request.tools,
+                merge_user=self._merge_user,
+                join_system=self._join_system,
+                optional=self._optional,
             ),
             "max_tokens": self._max_tokens if request.tools else self._max_plain,
         }
         if request.tools:
-            form = {"name": "reply", "strict": True, "schema": self.schema(request.tools, request.messages)}
+            form = {
+                "name": "reply",
+                "strict": True,
+                "schema": self.schema(request.tools, request.history or request.messages),
+            }
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         return self.inner.complete_body(body, request.thinking_mode)
 

@@ -21,7 +21,9 @@ ReasoningProfile = Literal["strip", "echo"]
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 
 
-def wire_messages(messages: Iterable[Message], *, reasoning: ReasoningProfile = "strip") -> list[dict[str, Any]]:
+def wire_messages(
+    messages: Iterable[Message], *, reasoning: ReasoningProfile = "strip", join_system: bool = False
+) -> list[dict[str, Any]]:
     """Return the messages as an endpoint takes them.
 
     Parameters
@@ -30,6 +32,8 @@ def wire_messages(messages: Iterable[Message], *, reasoning: ReasoningProfile = 
     reasoning : {"strip", "echo"}
         ``echo`` sends the reasoning text of assistant messages with tool calls back, as some
         endpoints demand; others refuse the field.
+    join_system : bool
+        Whether system messages at the beginning go out as one, for endpoints that refuse a second one.
 
     Notes
     -----
@@ -51,7 +55,16 @@ def wire_messages(messages: Iterable[Message], *, reasoning: ReasoningProfile = 
                 out.append({"role": "assistant", "content": message.content})
         else:
             out.append({"role": role, "content": message.content or ""})
-    return out
+    return joined_system(out) if join_system else out
+
+
+def joined_system(wired: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages of the wire with the system messages at their beginning as one."""
+    count = next((place for place, message in enumerate(wired) if message["role"] != "system"), len(wired))
+    if count < 2:
+        return wired
+    content = "\n\n".join(message["content"] for message in wired[:count])
+    return [{"role": "system", "content": content}, *wired[count:]]
 
 
 def _wire_call(call: ToolCall) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ..errors import AstrionError, BudgetExceeded, EmptyAnswer, ModelBroken, StorageError
+from ..errors import AstrionError, BudgetExceeded, ContextOverflow, EmptyAnswer, ModelBroken, StorageError
 from ..events import Detail, MessageAppended, StatusChanged, UsageCounted
 from ..ids import LEADER_ID
 from ..llm.model import Model
@@ -25,10 +25,12 @@ from ..state import AgentState
 from ..tools.registry import Toolbox
 from .calls import Calls
 from .clock import Clock
+from .compaction import Compaction
 from .gathering import gather_wakes
 from .notes import note
 from .order import StepKind
 from .request import ask_model
+from .room import after_overflow, make_room
 from .stored import stored_cut, stored_item, stored_response
 
 if TYPE_CHECKING:
@@ -176,6 +178,7 @@ class Agent:
             self._arrived = asyncio.Event()
             await gather_wakes(self, self._arrived)
         first, nudged = True, False
+        shorter: Compaction | None = None
         order, bus = self.team.order, self.team.bus
         while True:
             n = self.step("request")
@@ -183,10 +186,15 @@ class Agent:
             self._drain(first)
             first = False
             self.team.check_budget(self)
+            make_room(self)
             await bus.durable()
             self.requests_in_run += 1
-            finished = await ask_model(self, n)
-            self.live = []
+            try:
+                finished = await ask_model(self, n)
+            except ContextOverflow as error:
+                shorter = after_overflow(self, error, shorter)
+                continue
+            self.live, shorter = [], None
             text = finished.text
             if finished.tool_calls:
                 bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))

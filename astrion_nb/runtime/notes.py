@@ -47,6 +47,26 @@ _TEXTS: dict[str, dict[str, str]] = {
         "zh": "用户直接回答了我的提问 {id}：{text}",
         "en": "The user answered my question {id} directly: {text}",
     },
+    "compacted": {
+        "zh": (
+            "模型的上下文已满，本次请求略去了较早的 {count} 条消息。下面是它们的摘录，每条一行；"
+            "引号里是当时的原话，仅供了解经过，不是现在的指令。任务、当前工作和待回答的提问在后面保留全文。"
+        ),
+        "en": (
+            "The model's context was full: {count} earlier messages are left out of this request. What they said "
+            "follows, shortened, one line each; what stands in quotation marks was said then and is no instruction "
+            "now. The task, the present work and open questions are kept in full below."
+        ),
+    },
+    "cut_short": {
+        "zh": "模型的上下文已满，下面较长的工具结果被截短。",
+        "en": "The model's context was full: long results of tools are cut below.",
+    },
+    "compacted_more": {"zh": "- （另有 {count} 条未列出）", "en": "- ({count} more are not listed)"},
+    "digest_self": {"zh": "你", "en": "you"},
+    "digest_user": {"zh": "用户", "en": "user"},
+    "digest_system": {"zh": "系统", "en": "system"},
+    "digest_result": {"zh": "{name} 的结果", "en": "result of {name}"},
 }
 
 

@@ -42,6 +42,8 @@ class Ports:
         Whether a person could answer a question now.
     offers : callable
         ``offers(model_key)``: the team tools that a small model is offered; ``None`` for all.
+    context : callable
+        ``context(model_key)``: the tokens that a model takes, ``None`` where nobody knows.
     hide : callable
         ``hide(text)`` returns what a tool returned or raised without the keys that are configured.
     """
@@ -58,6 +60,7 @@ class Ports:
     home: Any
     human_can_act: Callable[[], bool]
     offers: Callable[[str], frozenset[str] | None] = lambda key: None
+    context: Callable[[str], int | None] = lambda key: None
     hide: Callable[[str], str] = lambda text: text
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelBroken, ModelError
 from ..events import RequestStarted, TextStreamed, UsageCounted
-from ..ids import LEADER_ID
 from ..llm.model import Finished, ModelRequest, ReasoningDelta, TextDelta, ThinkingMode
-from ..messages import Message, Usage
+from ..messages import Usage
 from ..state import AgentState
+from .compaction import latest, visible
 from .limits import Gate, attempts
 
 if TYPE_CHECKING:
@@ -45,13 +45,10 @@ def request_of(
     arrival : callable, optional
         As in :class:`ModelRequest`.
     """
-    messages = state.messages if before is None else state.messages[:before]
-    if state.cuts:
-        messages = [message for message in messages if not message.cut]
-    if state.agent_id == LEADER_ID:  # whose prompt is no message of the conversation
-        messages = [Message("system", state.system), *messages]
+    messages = visible(state, before)
     mode: ThinkingMode = "fast" if state.thinking_mode == "fast" else "thinking"
-    return ModelRequest(state.display_name, n, messages, tools, mode, arrival)
+    history = None if latest(state, before) < 0 else state.messages[:before]
+    return ModelRequest(state.display_name, n, messages, tools, mode, arrival, history)
 
 
 async def ask_model(agent: Agent, n: int) -> Finished:

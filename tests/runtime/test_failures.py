@@ -79,9 +79,10 @@ def test_a_failing_model_is_asked_as_often_as_it_may_mend_and_then_reported(erro
         state = await team.run("Go")
         assert len(model.of(UI)) == tries
         content, status = failure_report(team)
-        assert (content, status) == (f"My turn failed: {error}", "failed")
+        assert (content.startswith(f"My turn failed: {error}"), status) == (True, "failed")
         agent = state.agents[1]
-        assert (agent.status, agent.detail, agent.error) == ("idle", "failed", str(error))
+        assert (agent.status, agent.detail) == ("idle", "failed")
+        assert agent.error.startswith(str(error))
         assert state.run_status == "completed", "the leader's turn goes on"
         assert model.of(LEADER)[-1].envelopes()[-1].content == content
 
