@@ -110,7 +110,8 @@ def _read(messages: Sequence[Message], at: int) -> _Plan:
     """Return what a stored compaction says, whatever a hand has made of it."""
     said: Mapping[str, Any] = messages[at].compaction or {}
     base = _base(messages)
-    start = _start_of_group(messages, min(max(base, _number(said.get("from"), base)), at))
+    last = _last_response(messages, at)  # what came after it no model had seen
+    start = _start_of_group(messages, max(base, min(_number(said.get("from"), base), last)))
     listed = said.get("pinned")
     numbers = {_number(item, -1) for item in listed} if isinstance(listed, (list, tuple)) else set()
     pinned = (index for index in sorted(numbers) if base <= index < start and messages[index].role == "user")
@@ -165,9 +166,12 @@ def size(messages: Iterable[Message]) -> int:
 
 def answered(state: AgentState) -> int:
     """Return the index of the last whole response, or -1: what came after it no model has seen."""
-    for index in range(len(state.messages) - 1, -1, -1):
-        message = state.messages[index]
-        if message.role == "assistant" and not message.cut:
+    return _last_response(state.messages, len(state.messages))
+
+
+def _last_response(messages: Sequence[Message], before: int) -> int:
+    for index in range(before - 1, -1, -1):
+        if messages[index].role == "assistant" and not messages[index].cut:
             return index
     return -1
 
