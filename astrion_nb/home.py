@@ -2,8 +2,8 @@
 
 One root holds everything that outlives a kernel: ``ASTRION_HOME`` (default
 ``~/.astrion/astrion/host``) followed by ``mutiagents`` (data model §1, decision 25). This module
-gives the paths inside it, the folders shipped with the package and the language of prompts. It does
-not know what any file contains, and how one is written is :mod:`.disk`'s to say.
+gives the paths inside it, the folders shipped with the package, what its optional parts need and the
+language of prompts. It does not know what any file contains, and how one is written is :mod:`.disk`'s to say.
 
 ::
 
@@ -59,7 +59,7 @@ class Home:
 
     def __init__(self, root: Path | str | None = None) -> None:
         given.path("the home", root)
-        said = root if root is not None else os.environ.get("ASTRION_HOME") or DEFAULT_ROOT
+        said = root if root is not None else os.environ.get("ASTRION_HOME", "").strip() or DEFAULT_ROOT
         if not os.fspath(said):
             raise ConfigError("the home is empty; use the path of a folder, or None for ASTRION_HOME")
         try:
@@ -170,6 +170,20 @@ def _shipped(in_wheel: str, in_checkout: str) -> Path:
     if beside.is_dir() and (_PACKAGE.parent / "pyproject.toml").is_file():
         return beside
     raise StorageError(f"the installed package lacks its folder {in_wheel}: install astrion-nb again")
+
+
+def extra_command(*extras: str) -> str:
+    """Return the command that installs what optional parts of the package need, wherever the package itself is from."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        said = requires("astrion-nb") or []
+    except PackageNotFoundError:
+        said = []
+    marks = tuple(f"extra == '{extra}'" for extra in extras)
+    parts = (line.replace('"', "'").partition(";") for line in said)
+    wanted = [f"'{what.strip()}'" for what, _, marker in parts if marker.strip() in marks]
+    return "pip install " + (" ".join(wanted) or f"'.[{','.join(extras)}]'")
 
 
 def language(env: Mapping[str, str] | None = None) -> Language:

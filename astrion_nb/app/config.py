@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, NoModelError
-from ..home import Home, Language, language, parse_language
+from ..home import Home, Language, extra_command, language, parse_language
 from ..llm.endpoint import Endpoint
 from ..llm.weights import LOCAL
 from ..messages import Usage
@@ -35,9 +35,11 @@ from .models import (
 )
 from .models_file import ModelsFile, read_models_file
 
-__all__ = ["Choice", "Config", "ModelConfig", "Price", "Secret", "build_model"]
+__all__ = ["Choice", "Config", "ModelConfig", "Price", "Secret", "build_model", "extra_command"]
 
 DEFAULT_OPENAI_MODEL = "gpt-5.4-mini"
+
+_SET_WHERE = "(for another endpoint also OPENAI_BASE_URL and OPENAI_MODEL) where Jupyter or the script is started"
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -168,6 +170,8 @@ class Config:
         """
         found = self.find(key)
         if found is None:
+            if key == OPENAI and not self.models:
+                raise ConfigError(f"{where}: the model {OPENAI!r} needs a key: set {KEY_VARIABLE} {_SET_WHERE}")
             close = difflib.get_close_matches(key, self.keys, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
             raise ConfigError(f"{where}: there is no model {key!r}; {hint}known models: {', '.join(self.keys)}")
@@ -241,15 +245,19 @@ class Config:
                 f"several models are configured and none is the default: name one with --model, or write "
                 f'default = "KEY" into {self.home.models_file.name}; known models: {", ".join(sorted(self.models))}'
             )
-        installed = importlib.util.find_spec("xllamacpp") is not None
-        if installed and (fetched := _best_local()):
+        if fetched := _fallback():
             return fetched
-        install = "" if installed else "pip install 'astrion-nb[local]' and "
+        install = "" if importlib.util.find_spec("xllamacpp") else f"{extra_command('local')} and "
         raise NoModelError(
             f"no model is configured: set {KEY_VARIABLE} (for another endpoint also OPENAI_BASE_URL and OPENAI_MODEL) "
             f"or write models.toml, or try a small model on this computer: {install}"
             "python -m astrion_nb local fetch smollm2"
         )
+
+    @property
+    def by_default(self) -> bool:
+        """Whether nobody has named or configured a model, so that a small one on this computer is used."""
+        return not (self.all_models or self.model or self.default or self.models)
 
     def _place(self, name: str) -> str:
         return self.places.get(name, "--" + name.replace("_", "-"))
@@ -259,9 +267,11 @@ class Config:
         config = self.find(key)
         if config is None or config.provider != "local" or config.model not in local_names():
             return None
-        from ..llm.local import BANNER_EN, BANNER_ZH
+        from ..llm.local import BANNER_EN, BANNER_ZH, NO_KEY_EN, NO_KEY_ZH
 
-        return f"{key}: {BANNER_ZH if self.language == 'zh' else BANNER_EN}"
+        zh = self.language == "zh"
+        told = NO_KEY_ZH if zh else NO_KEY_EN
+        return f"{key}: {told if self.by_default else ''}{BANNER_ZH if zh else BANNER_EN}"
 
     def cost(self, key: str, usage: Usage) -> float | None:
         """Return what a usage of a model cost, or ``None`` when no price is known."""
@@ -360,8 +370,10 @@ def _secrets(models: Iterable[ModelConfig], env: Mapping[str, str]) -> tuple[Sec
     return tuple(Secret(word) for word in sorted(found, key=lambda word: (-len(word), word)))
 
 
-def _best_local() -> str | None:
-    """Return the key of the largest small model that has been fetched."""
+def _fallback() -> str | None:
+    """Return the key of the largest small model that has been fetched and can be run."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        return None
     from ..llm.weights import available, pins
 
     fetched = available()

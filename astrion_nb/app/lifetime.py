@@ -9,6 +9,7 @@ Source: decisions 25, 27–29.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -20,6 +21,8 @@ from ..runtime.waits import NO_PERSON
 from .observed import Observed
 from .opening import Opened, Plan, open_team
 from .result import TeamResult, refused_question, team_result
+
+log = logging.getLogger(__name__)
 
 REST_BEFORE_SETTLING = 2.0
 """Seconds of rest after which the documents are written (decision 27)."""
@@ -67,6 +70,8 @@ class Lived(Observed):
         if self._opened is None:
             self._opened = open_team(self._plan, self._observe, lambda: self.attended or self._watch.listened)
             self._loop = asyncio.get_running_loop()
+            for warning in self.warnings:
+                log.warning("%s", warning)  # on a script's standard error, in a kernel's log
         self._check_loop()
         return self._opened.runtime
 

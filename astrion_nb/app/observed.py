@@ -67,6 +67,14 @@ class Observed:
         return self._opened.models.origin(self.state.model_key) if self._opened is not None else "live"
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What whoever reads the team's words should know of who says them; a small model's are often wrong."""
+        if self.origin != "local":
+            return ()
+        banner = self._plan.config.banner(self.state.model_key)
+        return () if banner is None else (banner,)
+
+    @property
     def state(self) -> TeamState:
         """The conversation's state; read only, on the team's loop."""
         return self._opened.runtime.state if self._opened is not None else TeamState()

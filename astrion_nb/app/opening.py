@@ -181,6 +181,7 @@ def _begin(
         offers=offers,
         context=context,
         hide=hide,
+        noted=session.fact,
     )
     runtime = TeamRuntime(conversation.state, ports, leader_tools=boxes[0], member_tools=boxes[1], limits=plan.limits)
 

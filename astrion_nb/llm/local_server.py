@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import ConfigError, ModelUnreachable
+from ..home import extra_command
 
 Progress = Callable[[str, int, int], None]
 """``progress(what, done, total)``: whole seconds waited, and 0 for unknown; called on the caller's loop."""
@@ -236,7 +237,7 @@ def require_extra() -> None:
     """
     if importlib.util.find_spec("xllamacpp") is None:
         raise ConfigError(
-            "the embedded model needs the extra 'local': run  pip install 'astrion-nb[local]'  and  "
+            f"the embedded model needs the extra 'local': run  {extra_command('local')}  and  "
             "python -m astrion_nb local fetch smollm2 ; or use an endpoint: set OPENAI_API_KEY or write models.toml"
         )
 

@@ -124,7 +124,7 @@ def cache_dir() -> Path:
 
     ``ASTRION_CACHE`` names another cache; without it the platform's place for caches is used.
     """
-    named = os.environ.get("ASTRION_CACHE")
+    named = os.environ.get("ASTRION_CACHE", "").strip()
     if named:
         return Path(named).expanduser() / "models"
     if sys.platform == "win32":

@@ -55,7 +55,9 @@ COMMAND = Command(
 def _require(*modules: str) -> None:
     for module in modules:
         if importlib.util.find_spec(module) is None:
-            raise ConfigError(f"{module} is not installed: pip install 'astrion-nb[lab,local]'")
+            from ..app.config import extra_command
+
+            raise ConfigError(f"{module} is not installed: {extra_command('lab', 'local')}")
 
 
 # -- in JupyterLab ----------------------------------------------------------------------

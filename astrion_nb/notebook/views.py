@@ -52,6 +52,6 @@ def attach(team: Team, bridge: Bridge) -> TeamView:
         return do(team, payload)
 
     def banner() -> str:
-        return words(language).origin.get(team.origin, "")
+        return " ".join(team.warnings) or words(language).origin.get(team.origin, "")
 
     return TeamView(team, commands=act, call=bridge.call, language=language, banner=banner)

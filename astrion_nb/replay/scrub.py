@@ -44,7 +44,8 @@ class Scrubber:
         self._secrets = sorted(words, key=len, reverse=True)
         places: dict[str, str] = {}
         home = env.get("HOME") or env.get("USERPROFILE") or ""
-        for place, name in ((home, "~"), (env.get("ASTRION_HOME", ""), "<home>"), (str(folder or Path.cwd()), ".")):
+        own = env.get("ASTRION_HOME", "").strip()
+        for place, name in ((home, "~"), (own, "<home>"), (str(folder or Path.cwd()), ".")):
             if len(Path(place).parts) > 1:
                 places[place.rstrip("/\\")] = name
         # The longest first: a working directory lies inside the home directory more often than not.

@@ -145,6 +145,8 @@ class Gate:
         self._jitter = jitter or random.Random()
         self._slots = Slots(None)
         self._closed_until = 0.0
+        self.slowed = False
+        """Whether the endpoint has asked to slow down, and answered nothing since."""
 
     @property
     def bound(self) -> int | None:
@@ -174,6 +176,7 @@ class Gate:
             Whether a whole response came; one that was cancelled says nothing about the endpoint.
         """
         slots = self._slots
+        self.slowed = isinstance(outcome, ModelBusy) or (self.slowed and not answered)
         if isinstance(outcome, ModelBusy):
             wait = min(outcome.retry_after if outcome.retry_after is not None else 1.0, LONGEST_WAIT)
             self._closed_until = max(

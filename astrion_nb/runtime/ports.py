@@ -46,6 +46,8 @@ class Ports:
         ``context(model_key)``: the tokens that a model takes, ``None`` where nobody knows.
     hide : callable
         ``hide(text)`` returns what a tool returned or raised without the keys that are configured.
+    noted : callable
+        ``noted(name, value)`` returns the value; a recording keeps it, and a replay returns the one that was kept.
     """
 
     journal: Journal
@@ -62,6 +64,7 @@ class Ports:
     offers: Callable[[str], frozenset[str] | None] = lambda key: None
     context: Callable[[str], int | None] = lambda key: None
     hide: Callable[[str], str] = lambda text: text
+    noted: Callable[[str, Any], Any] = lambda name, value: value
 
 
 class NoModel:

@@ -36,6 +36,7 @@ from .waits import Waits
 
 GRACE = 0.1
 """Seconds after which a loop that cancelled an agent has ended, or has not."""
+_SLOWED = "; the endpoint asks to slow down (429, too many requests)"
 Outcome = Literal["completed", "failed", "stopped", "timed_out", "interrupted"]
 
 
@@ -82,6 +83,8 @@ class TeamRuntime:
         self._leader_down = ""
         self._outcome: Outcome | None = None
         self._run_error = ""
+        self._aside = ""
+        """What the person is told beside the error; the agents are told nothing of it."""
         self._run_text = ""
         self.ending = False
         """Whether all turns are being ended, or the team was put away: nobody goes on by himself."""
@@ -137,7 +140,7 @@ class TeamRuntime:
             raise TeamError(f"this team cannot go on ({self.fatal}); open its conversation again")
         if self.state.run_status == "running":
             return
-        self._leader_down, self._outcome, self._run_error, self._run_text = "", None, "", ""
+        self._leader_down, self._outcome, self._run_error, self._run_text, self._aside = "", None, "", "", ""
         for agent in self.agents.values():
             agent.requests_in_run = 0
         self.bus.publish(RunStarted(self.state.run + 1, title))
@@ -240,7 +243,7 @@ class TeamRuntime:
                 outcome = (
                     "stopped" if self._leader_down == "stopped" else "failed" if self._leader_down else "completed"
                 )
-            self.bus.publish(RunEnded(self.state.run, outcome, self._run_text, self._run_error))
+            self.bus.publish(RunEnded(self.state.run, outcome, self._run_text, self._run_error + self._aside))
         if self._rest is not None and not self._rest.done():
             self._rest.set_result(None)
         self._rest = None
@@ -264,11 +267,14 @@ class TeamRuntime:
     def limit_run(self, seconds: float) -> Timer:
         """End the run when so many seconds have passed; a deadline of the order port, so it replays."""
         self._deadlines += 1
-        reason = f"no end after {seconds:g} seconds"
-        return self.order.at("team", self._deadlines, seconds, lambda: self._late(reason))
+        number, reason = self._deadlines, f"no end after {seconds:g} seconds"
+        return self.order.at("team", number, seconds, lambda: self._late(number, reason))
 
-    def _late(self, reason: str) -> None:
+    def _late(self, number: int, reason: str) -> None:
         if self.state.run_status == "running":
+            asked = [agent.model.endpoint for agent in self.agents.values() if agent.task is not None]
+            if self.ports.noted(f"slowed {number}", any(self.gate(endpoint).slowed for endpoint in asked)):
+                self._aside = _SLOWED
             self.stop_all("timed_out", reason)
 
     def stop_all(self, outcome: Outcome, reason: str = "") -> list[asyncio.Task[None]]:

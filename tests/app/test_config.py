@@ -348,6 +348,16 @@ def test_openais_variables_define_the_key_openai(home: Home) -> None:
         build_model(nameless.get(nameless.conversation_key()))
 
 
+@pytest.mark.parametrize("flags", [{"model": "openai"}, {"all_models": "openai"}])
+def test_the_model_openai_without_its_key_says_what_to_set(home: Home, flags: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"^--(all-)?model(s)?: the model 'openai' needs a key: set OPENAI_API_KEY"):
+        load(home, flags=flags).conversation_key()
+    with pytest.raises(ConfigError, match=r"^ASTRION_MODEL: the model 'openai' needs a key: set OPENAI_API_KEY"):
+        load(home, env={"ASTRION_MODEL": "openai"}).conversation_key()
+    with pytest.raises(ConfigError, match=r"there is no model 'openai'.* known models: "):
+        load(home, TWO, flags=flags).conversation_key()
+
+
 def test_the_built_in_local_models_are_always_known(home: Home) -> None:
     config = load(home, TWO)
     assert {"local/smollm2", "local/qwen-1.5b"} <= set(config.keys)
@@ -369,7 +379,7 @@ def test_with_nothing_configured_the_error_names_both_ways_on(home: Home, monkey
     for way in ("OPENAI_API_KEY", "models.toml", "python -m astrion_nb local fetch smollm2"):
         assert way in str(caught.value)
     monkeypatch.setattr(config_module.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(NoModelError, match=r"pip install 'astrion-nb\[local\]'"):
+    with pytest.raises(NoModelError, match=r"pip install 'xllamacpp==.*' and python -m astrion_nb local fetch"):
         config.conversation_key()
 
 
@@ -392,9 +402,13 @@ def test_with_nothing_configured_a_fetched_model_is_used_only_where_the_extra_is
 
 
 def test_a_small_model_is_announced_in_the_language_of_the_interface(home: Home) -> None:
-    english, chinese = load(home, TWO), load(home, env={"ASTRION_LANGUAGE": "zh"})
+    chinese, english = load(home, env={"ASTRION_LANGUAGE": "zh"}), load(home, TWO)
     assert "small model" in (english.banner("local/smollm2") or "")
     assert "小模型" in (chinese.banner("local/smollm2") or "")
+    # Who named a model knows why it answers.
+    assert "is not set" not in (english.banner("local/smollm2") or "")
+    assert "没有设置 OPENAI_API_KEY" in (chinese.banner("local/smollm2") or "")
+    assert "OPENAI_API_KEY is not set" in (load(home, "").banner("local/smollm2") or "")
     assert english.banner("qwen") is None
     assert english.banner("local/my.gguf") is None
 

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from astrion_nb import home as home_module
 from astrion_nb.disk import write_atomic
 from astrion_nb.errors import ConfigError, StorageError
-from astrion_nb.home import Home, language
+from astrion_nb.home import Home, extra_command, language
 from astrion_nb.lock import locked
 
 
@@ -76,6 +77,26 @@ def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_homes_of_the_same_root_are_equal(tmp_path: Path) -> None:
     assert Home(tmp_path) == Home(str(tmp_path))
     assert {Home(tmp_path): 1}[Home(tmp_path)] == 1
+
+
+def test_blanks_around_the_setting_are_none_of_it_and_blanks_alone_say_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    for said in ("", " ", " \t\n"):
+        monkeypatch.setenv("ASTRION_HOME", said)
+        assert Home().root == tmp_path / ".astrion" / "astrion" / "host"
+    monkeypatch.setenv("ASTRION_HOME", f" {tmp_path / 'there'}\n")
+    assert Home().root == tmp_path / "there"
+
+
+def test_what_an_optional_part_needs_is_installed_by_its_name_wherever_the_package_is_from() -> None:
+    with open(Path(__file__).parents[2] / "pyproject.toml", "rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    wanted = " ".join(f"'{requirement}'" for requirement in (*extras["lab"], *extras["local"]))
+    assert extra_command("lab", "local") == f"pip install {wanted}"
+    assert extra_command("nothing") == "pip install '.[nothing]'"
 
 
 def test_the_shipped_folders_are_found() -> None:

@@ -121,3 +121,18 @@ def test_a_script_runs_a_team_on_the_embedded_model_and_leaves_no_server_when_it
         check_conversation(state, {"poet", "critic"})
         return
     pytest.fail(f"in {TRIES} attempts no team came about: {'; '.join(complaints)}")
+
+
+def test_a_script_that_named_no_model_is_told_in_one_line_who_answers_and_why(tmp_path: Path) -> None:
+    smollm2()
+    program = "import asyncio\nfrom astrion_nb import Team\nasync def main():\n"
+    program += "    async with Team() as team:\n        print(*team.warnings, sep='\\n')\nasyncio.run(main())\n"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+    env = {**kept, "ASTRION_HOME": str(tmp_path), "ASTRION_LANGUAGE": "en"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "OPENAI_API_KEY is not set" in done.stderr
+    assert "a small model that runs on this computer" in done.stderr

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.teams import go
 
 from astrion_nb import Team, tool
-from astrion_nb.errors import ReplayError, ReplayMiss, RunFailed, StorageError, TeamError
+from astrion_nb.errors import ModelBusy, ReplayError, ReplayMiss, RunFailed, StorageError, TeamError
 from astrion_nb.replay import player, recorder
-from astrion_nb.testing import ScriptedModel, call, say
+from astrion_nb.testing import ScriptedModel, call, fail, say, until_message
 
 WRITTEN: list[str] = []
 
@@ -132,5 +133,27 @@ def test_a_run_whose_recording_cannot_be_written_fails(cassette: Path, tmp_path:
         # What was said is kept all the same.
         async with Team(home=tmp_path / "home", model=script, conversation=team.state.conversation_id) as again:
             assert "Done." in again.transcript
+
+    go(main)
+
+
+def test_a_run_that_ends_in_a_storm_of_429_says_so_live_and_replayed(cassette: Path, tmp_path: Path) -> None:
+    async def end(home: Path, **options: Any) -> tuple[str, str, str]:
+        async with Team(home=home, **options) as team:
+            result = await team.run("Go.", timeout=0.2)
+            return result.status, result.error or "", team.transcript
+
+    async def main() -> None:
+        busy = fail(ModelBusy("slow down", retry_after=60.0, status=429))
+        script = ScriptedModel([busy, say("Too late.")], check_on_close=False)
+        live = await end(tmp_path / "one", model=script, record=cassette)
+        assert live[:2] == (
+            "timed_out",
+            "no end after 0.2 seconds; the endpoint asks to slow down (429, too many requests)",
+        )
+        assert await end(tmp_path / "two", replay=cassette) == live
+        quiet = ScriptedModel([until_message(say("."))], key="quiet", check_on_close=False)
+        calm = await end(tmp_path / "three", model=quiet)
+        assert calm[1] == "no end after 0.2 seconds"
 
     go(main)

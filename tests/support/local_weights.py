@@ -16,7 +16,7 @@ def smollm2() -> Path:
     reason = ""
     path = weights.find("smollm2")
     if importlib.util.find_spec("xllamacpp") is None:
-        reason = "the extra 'local' is not installed: pip install 'astrion-nb[local]'"
+        reason = "the extra 'local' is not installed: pip install '.[local]'"
     elif path is None:
         reason = f"smollm2 is not in {weights.cache_dir()}: {weights.lookup('smollm2').command}"
     if reason and os.environ.get("CI") == "true":
