@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from ..ids import LEADER_ID
 from ..messages import Message, Usage
 from ..state import AgentState
-from .excerpts import digest_of
+from .excerpts import LINE, digest_of
 
 DIGEST = 4_000
 """Characters of a digest's quotations, at most."""
 SHORTEST = 400
 """Characters below which no tool result is cut."""
-SAFE = 4_000
+SAFE = 8_000
 """Characters that any model is expected to take."""
 
 
@@ -202,7 +202,7 @@ def compact(state: AgentState, questions: Collection[str], *, language: str, con
     now = _read(messages, state.compacted) if state.compacted >= 0 else _Plan(base)
     pinned = _pinned(messages, questions, last)
     target = _target(state, before, last, context)
-    room = min(DIGEST, max(SHORTEST, target // 6))
+    room = min(DIGEST, max(SHORTEST, target // 6), LINE * (last - base))
     always = size(messages[:base]) + size(messages[index] for index in pinned)
     always += len(state.system) if state.agent_id == LEADER_ID else 0
     free = target - always - len(digest_of(messages, (), len(messages), room, language)) - room
@@ -243,7 +243,7 @@ def _target(state: AgentState, before: int, last: int, context: int | None) -> i
     most = max(SAFE, fitted)
     usage = Usage.from_json(state.messages[last].metadata.get("usage"))
     if context is not None and usage is not None and usage.input and fitted:
-        most = max(SAFE, min(most, int(context * fitted / usage.input / 2)))
+        most = int(context * fitted / usage.input / 2)
     return min(before // 2, most)
 
 
@@ -255,7 +255,7 @@ def _limits(now: int | None, target: int) -> list[int | None]:
             limits.append(limit)
         if limit == SHORTEST:
             return limits
-        limit = max(SHORTEST, limit // 2)
+        limit = max(SHORTEST, limit * 3 // 4)
 
 
 def _goes_out(message: Message) -> bool:
