@@ -119,6 +119,21 @@ class Bench:
         command += ["--reps", str(reps), *_core(self._client_core), *more, *map(str, cells)]
         environment = self.environment(home) | {"BENCH_SPAWNED": repr(time.monotonic())}
         what = f"{side} on {' '.join(map(str, cells)) or 'the warm-up'}"
+        return self._record(what, command, environment)
+
+    def script(self, name: str, *arguments: str) -> Record:
+        """Run a script beside this file in a fresh process, with an empty home; return what it prints.
+
+        Raises
+        ------
+        MeasurementFailed
+            It failed or got stuck.
+        """
+        home = self.home()
+        command = [sys.executable, str(HERE / name), *arguments, "--home", str(home), *_core(self._client_core)]
+        return self._record(f"{name} {' '.join(arguments)}", command, self.environment(home))
+
+    def _record(self, what: str, command: Sequence[str], environment: Mapping[str, str]) -> Record:
         try:
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=CLIENT_LIMIT, start_new_session=True

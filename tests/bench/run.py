@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import keep_rows as _keep_rows  # noqa: F401  (registers the rows)
 import rows as _rows  # noqa: F401  (registers the rows)
 from bench import Bench, MeasurementFailed
 from table import Outcome, Row, as_json, as_text, exit_code, failed, judge, not_there, pick

@@ -226,6 +226,38 @@ def test_a_real_kernel_returns_values_and_tells_failing_from_stuck_cells(bench: 
             kernel.execute("await asyncio.Event().wait()", timeout=0.5)
 
 
+@pytest.mark.parametrize("barriers", [True, False])
+def test_the_work_of_the_keeping_rows_is_kept_whole_and_every_byte_of_it_is_counted(
+    tmp_path: Path, barriers: bool
+) -> None:
+    import asyncio
+
+    import keeping
+
+    taken = asyncio.run(keeping.kept(keeping.Work(90, 3, barriers=barriers), tmp_path))
+    stored = sum(path.stat().st_size for path in tmp_path.rglob("conv_*/**/*.json"))
+    lengths = [len(json.dumps(m, separators=(",", ":"))) for m in messages_in(tmp_path)]
+    assert stored == taken.size
+    assert 89 <= len(lengths) <= 93
+    assert {keeping.SIZE} <= set(lengths) <= {keeping.SIZE, keeping.SIZE + 4}, "each message has the named size"
+    # a line of the journal and a place in the document for each message, at the least
+    assert taken.written > taken.size + len(lengths) * keeping.SIZE
+    assert taken.syncs >= (45 if barriers else 3)
+    assert taken.cpu > 0
+    assert taken.sync_cpu > 0
+
+
+def messages_in(home: Path) -> list[dict[str, Any]]:
+    (path,) = home.rglob("conv_*/messages.json")
+    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["messages"]
+    return found
+
+
+def test_a_script_that_fails_gives_no_figures(bench: Bench) -> None:
+    with pytest.raises(MeasurementFailed, match=r"keeping\.py nonsense: no result, exit status 2"):
+        bench.script("keeping.py", "nonsense")
+
+
 def test_homes_of_measurements_are_in_the_checkout_and_are_removed() -> None:
     with Bench(1) as bench:
         home: Path = bench.home()
