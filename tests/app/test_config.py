@@ -31,6 +31,7 @@ base_url = "https://models.example.org/v1"
 api_key_env = "QWEN_API_KEY"
 context = 131072
 reasoning = "echo"
+join_system = true
 fast = { temperature = 0.3 }
 thinking = { reasoning_effort = "high" }
 price = { input = 2, output = 6.0, cached = 0.5 }
@@ -65,7 +66,7 @@ def test_a_models_file_is_read_as_written(home: Home) -> None:
     config = load(home, TWO, {"QWEN_API_KEY": f" {KEY}\n", "OPENAI_API_KEY": "sk-other-0123456789abcdef"})
     qwen = config.get("qwen")
     assert (qwen.provider, qwen.model, qwen.base_url) == ("openai", "qwen3-max", "https://models.example.org/v1")
-    assert (qwen.context, qwen.reasoning, qwen.structured) == (131072, "echo", False)
+    assert (qwen.context, qwen.reasoning, qwen.structured, qwen.join_system) == (131072, "echo", False, True)
     assert qwen.fast == {"temperature": 0.3}
     assert qwen.thinking == {"reasoning_effort": "high"}
     assert qwen.api_key is not None
@@ -107,6 +108,7 @@ def test_no_key_goes_to_another_endpoint_unless_the_file_says_so(home: Home) -> 
         ('[models.a]\nmodel = "m"\ncontext = true', 3, "number of tokens"),
         ('[models.a]\nmodel = "m"\nreasoning = "keep"', 3, "it can be 'echo' or 'strip'"),
         ('[models.a]\nmodel = "m"\nstructured = "yes"', 3, "true or false"),
+        ('[models.a]\nmodel = "m"\njoin_system = "yes"', 3, "true or false"),
         ('[models.a]\nmodel = "m"\nfast = 3', 3, "has to be a table"),
         ('[models.a]\nmodel = "m"\nprice = { input = 3 }', 3, "per million tokens"),
         ('[models.a]\nmodel = "m"\nprice = { input = -1, output = 1 }', 3, "per million tokens"),

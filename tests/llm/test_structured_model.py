@@ -14,7 +14,7 @@ from support.asking import ask, events, request, run
 from support.strict_server import Gate, StrictServer, close, delta, finish, no_done, reasoning, status, text
 
 from astrion_nb.errors import ModelBroken, ModelBusy
-from astrion_nb.llm.model import Finished, TextDelta
+from astrion_nb.llm.model import Finished, ModelRequest, TextDelta
 from astrion_nb.llm.openai import OpenAIModel
 from astrion_nb.llm.plain import plain_messages
 from astrion_nb.llm.say import SayReader
@@ -135,6 +135,15 @@ def test_a_number_that_the_conversation_has_used_is_not_offered_again(server: St
     forms = asked.schema(TOOLS, history)["anyOf"][0]["properties"]["arguments"]["anyOf"]
     offered = {form["properties"]["role_id"]["const"]: form["properties"]["agent_id"]["const"] for form in forms}
     assert offered == {"ui-operator": 1, "tester": 4}
+
+
+def test_a_number_is_not_offered_again_when_the_request_leaves_its_use_out(server: StrictServer) -> None:
+    made = ToolCall("c1", "create_sub_agent", '{"agent_id": 3, "role_id": "tester", "task": "t"}')
+    history = [*ASK, Message("assistant", None, tool_calls=(made,)), Message("tool", "{}", tool_call_id="c1")]
+    asked = model(server, roles=lambda: ["tester"])
+    request = ModelRequest("Team Leader", 2, [*ASK, Message("system", "Digest.")], TOOLS, history=history)
+    assert asked.body(request)["response_format"]["json_schema"]["schema"] == asked.schema(TOOLS, history)
+    assert asked.schema(TOOLS, history) != asked.schema(TOOLS, ASK)
 
 
 def test_after_so_many_calls_only_speech_is_left_until_a_person_writes_again(server: StrictServer) -> None:

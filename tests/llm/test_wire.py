@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.strict_server import violations_of
 
 from astrion_nb.errors import ConfigError
+from astrion_nb.llm.plain import plain_messages
 from astrion_nb.llm.wire import encode, object_text, tool_name, wire_messages
 from astrion_nb.messages import Message, ToolCall
 
@@ -35,6 +36,15 @@ def test_metadata_ids_and_unknown_keys_stay_behind() -> None:
     ]
     echoed = wire_messages(messages, reasoning="echo")
     assert [message.get("reasoning_content") for message in echoed] == [None, None, "hm", None, None]
+
+
+@pytest.mark.parametrize("joined", [wire_messages, lambda messages, **more: plain_messages(messages, (), **more)])
+def test_only_system_messages_at_the_beginning_are_joined_and_only_where_that_is_wanted(joined: Any) -> None:
+    messages = [Message("system", "a"), Message("system", "b"), Message("user", "u"), Message("system", "c")]
+    assert [message["content"] for message in joined(messages)] == ["a", "b", "u", "c"]
+    assert [message["content"] for message in joined(messages, join_system=True)] == ["a\n\nb", "u", "c"]
+    assert joined(messages[1:], join_system=True) == joined(messages[1:])
+    assert joined(messages[:2], join_system=True) == [{"role": "system", "content": "a\n\nb"}]
 
 
 def test_an_empty_assistant_message_is_left_out() -> None:
