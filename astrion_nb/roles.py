@@ -278,7 +278,7 @@ def _offered(home: Home) -> frozenset[str]:
     try:
         offered = json.loads(home.offered_file.read_bytes())["offered"]
         return frozenset(role_id for role_id in offered if isinstance(role_id, str))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return frozenset()
 
 

@@ -9,16 +9,19 @@ Source: data model §4–§7, decisions 5, 26, 28, 30, 31.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ..envelope import KINDS
 from ..errors import ConversationBroken
 from ..events import AnswerKept, PendingMessage
+from ..given import shown
 from ..ids import LEADER_ID
 from ..messages import Message, Usage
 from ..state import AgentState, Question, TeamState
+from .forms import EARLIEST, LATEST, check
 from .json_form import awkward, dump
 
 SCHEMA_VERSION = 1
@@ -33,6 +36,9 @@ AGENTS = "agents"
 
 _CHUNK = 64
 """Messages rendered at once: some 100 µs, so that no other thread waits long for the interpreter."""
+
+
+_VERSION = re.compile(r"[0-9]{1,9}(\.[^\n]{0,40})?")
 
 
 def _keys(names: str) -> frozenset[str]:
@@ -82,14 +88,15 @@ def read_time(value: object) -> float:
     """
     if value is None or value == "":
         return 0.0
-    try:
-        if isinstance(value, str):
-            return datetime.fromisoformat(value).timestamp()
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value, UTC).timestamp()
-    except (OverflowError, OSError) as error:
-        raise ValueError(f"{value!r} is not a time ({error})") from error
-    raise ValueError(f"{value!r} is not a time")
+    t: float | None = None
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            t = datetime.fromisoformat(value).timestamp()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        t = value
+    if t is None or not EARLIEST < t < LATEST:
+        raise ValueError(f"{shown(value)} is not a time")
+    return float(t)
 
 
 def _pending(agent: AgentState) -> list[dict[str, Any]]:
@@ -302,7 +309,7 @@ _KEPT: dict[str, tuple[type, ...]] = {"question_id": (str,), "asker": (int,), "b
 def _checked(data: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> list[Any]:
     for key, allowed in types.items():
         if type(data[key]) not in allowed:
-            raise ValueError(f"{key!r} must be of type {allowed[0].__name__}, not {data[key]!r}")
+            raise ValueError(f"{key!r} must be of type {allowed[0].__name__}, not {shown(data[key])}")
     return [data[key] for key in types]
 
 
@@ -310,7 +317,8 @@ def read_question(data: Mapping[str, Any]) -> Question:
     """Read a question of ``runtime.json``."""
     question = Question(*_checked(data, _QUESTION))
     if question.status not in ("open", "answered", "closed"):
-        raise ValueError(f"question {question.id!r} has the status {question.status!r}")
+        raise ValueError(f"question {shown(question.id)} has the status {shown(question.status)}")
+    read_time(question.created_at)
     return question
 
 
@@ -323,8 +331,7 @@ def read_pending(data: list[dict[str, Any]]) -> list[PendingMessage]:
     """Read ``pending_messages``."""
     items = [PendingMessage.from_json(item) for item in data]
     for item in items:
-        if item.kind != "human" and item.kind not in KINDS:
-            raise ValueError(f"the pending message {item.id!r} is of no known kind: {item.kind!r}")
+        check(item, free="source")
     return items
 
 
@@ -339,6 +346,11 @@ def unknown(data: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key not in known}
 
 
+def is_version(found: object) -> bool:
+    """Say whether a value is the number of a version: ``1`` or ``"1.0"``."""
+    return _VERSION.fullmatch(str(found)) is not None
+
+
 def check_version(found: object, where: object) -> None:
     """Refuse a layout of a later release (decision 30).
 
@@ -348,10 +360,9 @@ def check_version(found: object, where: object) -> None:
         The version is greater than this release's, or no version at all.
     """
     text = str(found)
-    major = text.split(".")[0]
-    if not major.isdigit():
-        raise ConversationBroken(f"{where}: {found!r} is not a version; mend the file or put a copy back")
-    if int(major) > SCHEMA_VERSION:
+    if not is_version(found):
+        raise ConversationBroken(f"{where}: {shown(found)} is not a version; mend the file or put a copy back")
+    if int(text.split(".")[0]) > SCHEMA_VERSION:
         raise ConversationBroken(
             f"{where}: written by a later release (version {text}, this one reads {SCHEMA_VERSION}): "
             "update astrion-nb to open it"

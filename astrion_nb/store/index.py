@@ -16,6 +16,7 @@ from typing import Any
 
 from ..disk import Files, replace_file
 from ..errors import ConversationBroken
+from ..given import shown
 from ..home import Home
 from ..lock import locked
 from . import documents as docs
@@ -127,6 +128,9 @@ class Index:
         except ConversationBroken as error:
             _log.warning("%s", error)
             return None
-        if data is not None:
-            docs.check_version(data.get("version", "1.0"), path)
+        version = data.get("version", "1.0") if data else "1.0"
+        if not docs.is_version(version):
+            _log.warning("%s: %s is not a version", path, shown(version))
+            return None
+        docs.check_version(version, path)
         return data

@@ -18,6 +18,7 @@ import orjson
 
 from ..disk import Files, reason
 from ..errors import ConversationBroken, StorageError
+from .forms import too_deep
 
 
 def _plain(value: object) -> object:
@@ -94,7 +95,11 @@ def parse(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
+        pass
+    try:
         return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def read_document(
@@ -137,10 +142,15 @@ def read_document(
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ConversationBroken(f"{path}, {place}: {error.msg}; mend the file or put a copy back") from error
-    except RecursionError as error:
-        raise ConversationBroken(f"{path}: nested too deeply; mend the file or put a copy back") from error
     except UnicodeDecodeError as error:
         raise ConversationBroken(f"{path}, byte {error.start}: not UTF-8; mend the file or put a copy back") from error
+    except RecursionError as error:
+        raise ConversationBroken(f"{path}: nested too deeply; mend the file or put a copy back") from error
+    except ValueError as error:
+        raise ConversationBroken(f"{path}: {error}; mend the file or put a copy back") from error
     if not isinstance(value, dict):
         raise ConversationBroken(f"{path}: holds a {type(value).__name__} where an object belongs")
+    # The messages of a long file are looked at one by one.
+    if any(too_deep(part) for key, part in value.items() if not (fast and key == "messages")):
+        raise ConversationBroken(f"{path}: nested too deeply; mend the file or put a copy back")
     return value

@@ -14,7 +14,9 @@ from pathlib import Path
 from ..disk import Files, reason
 from ..errors import ConversationBroken, StorageError
 from ..events import MessageAppended, Stamped, from_json, to_json
+from ..given import shown
 from .documents import SCHEMA_VERSION, check_version, read_time
+from .forms import check_event, fault
 from .json_form import awkward, dump_line, parse
 
 
@@ -82,10 +84,12 @@ def read_journal(path: Path, files: Files) -> tuple[list[Stamped], int]:
         check_version(record.get("v", SCHEMA_VERSION), f"{path}, line {number}")
         try:
             stamped = Stamped(record["seq"], read_time(record["t"]), from_json(record["event"]))
-            if not isinstance(stamped.seq, int) or stamped.seq <= last:
-                raise ValueError(f"number {stamped.seq!r} does not follow {last}")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConversationBroken(f"{path}, line {number}: {error}; mend the line or take it out") from error
+            if type(stamped.seq) is not int or stamped.seq <= last:
+                raise ValueError(f"number {shown(stamped.seq)} does not follow {last}")
+            check_event(stamped.event)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            said = f"{fault(error)} is missing" if isinstance(error, KeyError) else fault(error)
+            raise ConversationBroken(f"{path}, line {number}: {said}; mend the line or take it out") from error
         last = stamped.seq
         good = offset
         out.append(stamped)

@@ -21,10 +21,12 @@ from .. import ids
 from ..disk import Files, reason
 from ..errors import ConversationBroken, ConversationNotFound, StorageError
 from ..events import Stamped, scope
+from ..given import shown
 from ..ids import LEADER_ABBREVIATION, LEADER_ID, LEADER_NAME
 from ..messages import Message
 from ..state import AgentState, TeamState, apply
 from . import documents as docs
+from .forms import check_message, fault
 from .json_form import read_document
 from .lines import read_journal
 
@@ -32,6 +34,7 @@ Part = tuple[int, Callable[[], None]]
 """A document's ``seq``, and what puts its part into the state."""
 
 _STATUSES = ("running", "waiting", "idle", "completed", "terminated")
+_RUN_STATUSES = ("", "running", "completed", "failed", "stopped", "timed_out", "interrupted")
 _DETAILS = ("", "failed", "timed_out", "stopped", "interrupted")
 
 
@@ -228,8 +231,8 @@ class _Reader:
                 apply(self.state, stamped.event, seq=stamped.seq, t=stamped.t)
             except KeyError as error:
                 raise ConversationBroken(
-                    f"{self.folder / docs.JOURNAL}: event {stamped.seq} ({stamped.event.tag}) names {error}, "
-                    "which does not exist; put a copy back"
+                    f"{self.folder / docs.JOURNAL}: event {stamped.seq} ({stamped.event.tag}) names "
+                    f"{shown(error.args[0])}, which does not exist; put a copy back"
                 ) from error
         for _, restore in later:
             restore()
@@ -271,13 +274,18 @@ class _Reader:
     def _set_runtime(self, data: Mapping[str, Any]) -> None:
         state = self.state
         run = data["run"]
-        state.run, state.run_status = run["number"], run["status"]
-        state.run_text, state.run_error = run["text"], run["error"]
+        number, status = run["number"], run["status"]
+        if type(number) is not int or number < 0:
+            raise ValueError(f"the run's number is {shown(number)}; it must be a whole number from 0")
+        if status not in _RUN_STATUSES:
+            raise ValueError(f"the run's status is {shown(status)}")
+        state.run, state.run_status = number, status
+        state.run_text, state.run_error = _text(run, "text"), _text(run, "error")
         questions = [docs.read_question(item) for item in data["questions"]]
         state.questions = {question.id: question for question in questions}
         kept = [docs.read_kept(item) for item in data["kept_answers"]]
         state.kept = {answer.question_id: answer for answer in kept}
-        state.warnings = list(data["warnings"])
+        state.warnings = [_text({"a warning": text}, "a warning") for text in data["warnings"]]
         state.own_seq = max(state.own_seq, data["seq"])
         unknown = docs.unknown(data, docs.RUNTIME_KEYS)
         state.extra = {**state.extra, docs.RUNTIME: unknown} if unknown else state.extra
@@ -333,10 +341,9 @@ class _Reader:
         try:
             for item in raw:
                 message = Message.from_json(item)
-                if not isinstance(message.metadata, dict):
-                    raise ValueError("'metadata' must be an object")
+                check_message(message)
                 messages.append(message)
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ValueError(f"messages[{len(messages)}]: {error}") from error
         agent.messages = messages
         _count(agent, self.call_times.get(number, {}))
@@ -385,19 +392,16 @@ class _Reader:
     def _seq(self, name: str, data: Mapping[str, Any]) -> int:
         seq = data.get("seq", 0)
         if not isinstance(seq, int) or isinstance(seq, bool) or seq < 0:
-            raise ConversationBroken(f"{self.folder / name}: 'seq' must be a number from 0, not {seq!r}")
+            raise ConversationBroken(f"{self.folder / name}: 'seq' must be a number from 0, not {shown(seq)}")
         return seq
 
     def _guard(self, name: str, restore: Callable[..., None], *arguments: Any) -> None:
         """Turn a wrong value into an error that names the file."""
         try:
             restore(*arguments)
-        except KeyError as error:
-            raise ConversationBroken(
-                f"{self.folder / name}: {error} is missing; mend the file or put a copy back"
-            ) from error
-        except (TypeError, ValueError, AttributeError) as error:
-            raise ConversationBroken(f"{self.folder / name}: {error}; mend the file or put a copy back") from error
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            said = f"{fault(error)} is missing" if isinstance(error, KeyError) else fault(error)
+            raise ConversationBroken(f"{self.folder / name}: {said}; mend the file or put a copy back") from error
 
 
 def _count(agent: AgentState, times: Mapping[str, float]) -> None:
@@ -441,7 +445,7 @@ def _text(data: Mapping[str, Any], key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f"{key!r} must be a text, not {value!r}")
+        raise ValueError(f"{key!r} must be a text, not {shown(value)}")
     return value
 
 

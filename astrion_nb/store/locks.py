@@ -68,7 +68,7 @@ def owner(folder: Path, files: Files) -> str:
     try:
         data = json.loads(files.read(folder / OWNER))
         pid, started, host = data["pid"], data.get("started"), data.get("host")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "another process"
     if pid == os.getpid() and started == _started(pid):
         return f"this process ({pid})"
