@@ -71,6 +71,11 @@ def text(
         raise error(f"{what} is empty; {empty}")
 
 
+def seconds_text(number: float) -> str:
+    """Return seconds in words: ``1 second``, ``2.5 seconds``."""
+    return f"{number:g} second{'' if number == 1 else 's'}"
+
+
 def one_of(
     what: str, value: object, allowed: Iterable[str], *, none: bool = False, error: Refusal = ConfigError
 ) -> None:

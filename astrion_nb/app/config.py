@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,15 @@ _SET_WHERE = "(for another endpoint also OPENAI_BASE_URL and OPENAI_MODEL) where
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def in_call(name: str) -> str:
+    """Return what a setting is called in messages that a script handed to ``Team``."""
+    return f"Team({name}=…)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,7 @@ class Config:
         session: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         profile: Mapping[str, Any] | None = None,
+        called: Callable[[str], str] = _flag,
     ) -> Config:
         """Read what is configured now.
 
@@ -128,6 +138,8 @@ class Config:
             Default ``os.environ``.
         profile : mapping, optional
             The same names, from IPython's configuration file.
+        called : callable
+            What the caller's own ``flags`` are called in messages; default: as flags, ``--model``.
 
         Raises
         ------
@@ -136,7 +148,7 @@ class Config:
         """
         home = home or Home()
         env = os.environ if env is None else env
-        layers = _Layers(flags or {}, session or {}, env, profile or {})
+        layers = _Layers(flags or {}, session or {}, env, profile or {}, called)
         file = read_models_file(home.models_file, env)
         if not file.models:
             file = _from_environment(env, file.default)
@@ -242,8 +254,9 @@ class Config:
             return next(iter(self.models))
         if self.models:
             raise ConfigError(
-                f"several models are configured and none is the default: name one with --model, or write "
-                f'default = "KEY" into {self.home.models_file.name}; known models: {", ".join(sorted(self.models))}'
+                "several models are configured and none is the default: name one (%%team --model KEY, "
+                f'Team(model="KEY"), ASTRION_MODEL), or write default = "KEY" into {self.home.models_file.name}; '
+                f"known models: {', '.join(sorted(self.models))}"
             )
         if fetched := _fallback():
             return fetched
@@ -259,8 +272,12 @@ class Config:
         """Whether nobody has named or configured a model, so that a small one on this computer is used."""
         return not (self.all_models or self.model or self.default or self.models)
 
+    def asked(self, name: str) -> bool:
+        """Whether a setting was said for this very team, by a flag or in the call."""
+        return self._place(name) in (_flag(name), in_call(name))
+
     def _place(self, name: str) -> str:
-        return self.places.get(name, "--" + name.replace("_", "-"))
+        return self.places.get(name, _flag(name))
 
     def banner(self, key: str) -> str | None:
         """Return what has to be said in view and transcript when this model works, or ``None``."""
@@ -283,11 +300,16 @@ class _Layers:
     """Settings in the order of their precedence, each knowing what it is called."""
 
     def __init__(
-        self, flags: Mapping[str, Any], session: Mapping[str, Any], env: Mapping[str, str], profile: Mapping[str, Any]
+        self,
+        flags: Mapping[str, Any],
+        session: Mapping[str, Any],
+        env: Mapping[str, str],
+        profile: Mapping[str, Any],
+        called: Callable[[str], str],
     ) -> None:
         self.env = env
         self.layers: tuple[tuple[Any, Any], ...] = (
-            (flags.get, lambda name: "--" + name.replace("_", "-")),
+            (flags.get, called),
             (session.get, lambda name: f"%config AstrionMagics.{name}"),
             (lambda name: env.get(f"ASTRION_{name.upper()}"), lambda name: f"ASTRION_{name.upper()}"),
             (profile.get, lambda name: f"c.AstrionMagics.{name}"),

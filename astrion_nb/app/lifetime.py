@@ -66,7 +66,10 @@ class Lived(Observed):
             The conversation to go on with cannot be used.
         """
         if self._closed:
-            raise TeamError("this team is closed; make another, or go on with %%team --continue")
+            raise TeamError(
+                f"this team is closed: go on with its conversation (%%team --continue {self.conversation_id or 'ID'}, "
+                "Team(conversation=…)), or make another"
+            )
         if self._opened is None:
             self._opened = open_team(self._plan, self._observe, lambda: self.attended or self._watch.listened)
             self._loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ from ..runtime.ports import Ports
 from ..runtime.team import TeamRuntime
 from ..tools.registry import Tool, toolbox
 from .cassettes import LiveSession, attach
-from .config import Config
+from .config import Config, in_call
 from .wiring import Models, Roles, shared_gate
 
 if TYPE_CHECKING:
@@ -110,15 +110,15 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
 def _check_model(plan: Plan, conversation: Conversation) -> None:
     """Refuse another model for a conversation that has one: it would silently not be used."""
     config, kept = plan.config, conversation.state.model_key
-    said = {"model": plan.model.key} if plan.model is not None else {}
+    said = {"model": (plan.model.key, in_call("model"))} if plan.model is not None else {}
     for name in ("model", "all_models"):
         asked = getattr(config, name)
-        if asked and config.places.get(name) == "--" + name.replace("_", "-"):
-            said.setdefault(name, asked)
-    for name, key in said.items():
+        if asked and config.asked(name):
+            said.setdefault(name, (asked, config.places[name]))
+    for key, place in said.values():
         if key != kept and config.replay is None:
             raise ConfigError(
-                f"--{name.replace('_', '-')}: {conversation.id} was begun with the model {kept!r} and keeps it; "
+                f"{place}: {conversation.id} was begun with the model {kept!r} and keeps it; "
                 f"leave {key!r} out, or begin a new conversation with it"
             )
 

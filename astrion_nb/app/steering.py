@@ -14,9 +14,9 @@ import asyncio
 from .. import given
 from ..errors import AgentNotFound, QuestionError, ReplayMiss, TeamError
 from ..ids import HUMAN_ID, LEADER_ID
-from ..runtime.names import is_leader, plain
+from ..runtime.names import find, is_leader, plain
 from ..runtime.team import TeamRuntime
-from ..state import summary
+from ..state import AgentState, summary
 from .lifetime import Lived, begun, ended
 
 _GONE = "the person does not wait any more"
@@ -30,6 +30,11 @@ class Steered(Lived):
         await runtime.person.admit()
         if self._opened is not None and not runtime.running:
             self._opened.session.save()
+
+    def _find(self, runtime: TeamRuntime, target: int | str) -> AgentState:
+        """Return the agent that the person means; the leader is among those that an error names."""
+        find(runtime.state, target, leader=self.leader == "model")
+        return runtime.port.find(target)[0]
 
     async def ask(self, target: int | str, text: str, *, timeout: float | None = None) -> str:
         """Ask an agent (speaking as Team Leader) or the leader, and wait for the answer.
@@ -57,7 +62,7 @@ class Steered(Lived):
         await self._admit(runtime)
         if is_leader(target):
             return await self._ask_leader(runtime, text, timeout)
-        agent, _ = runtime.port.find(target)
+        agent = self._find(runtime, target)
         question = runtime.person.ask(agent.agent_id, text)
         try:
             async with asyncio.timeout(timeout):
@@ -66,7 +71,9 @@ class Steered(Lived):
         except TimeoutError:
             await self._admit(runtime)
             runtime.waits.close(question, _GONE)
-            raise QuestionError(f"{agent.display_name} gave no answer within {timeout:g} seconds") from None
+            raise QuestionError(
+                f"{agent.display_name} gave no answer within {given.seconds_text(timeout or 0)}"
+            ) from None
         except asyncio.CancelledError:
             runtime.waits.close(question, _GONE)
             raise
@@ -88,7 +95,9 @@ class Steered(Lived):
                 await runtime.bus.durable()
                 answer = await future
         except TimeoutError:
-            raise QuestionError(f"the leader gave no answer within {timeout:g} seconds; it works on") from None
+            raise QuestionError(
+                f"the leader gave no answer within {given.seconds_text(timeout or 0)}; it works on"
+            ) from None
         finally:
             # Whoever asked may have gone before he looked; an answer, or that there is none, is lost on nobody.
             if not future.cancel() and not future.cancelled():
@@ -121,6 +130,7 @@ class Steered(Lived):
 
     def _send(self, runtime: TeamRuntime, target: int | str, text: str) -> str:
         try:
+            find(runtime.state, target, leader=self.leader == "model")
             return str(runtime.port.send(HUMAN_ID, target, text)["message_id"])
         except AgentNotFound:
             role = self._plan.roles.match(plain(target)) if self.leader == "human" else None
@@ -160,7 +170,7 @@ class Steered(Lived):
         if agent is None or is_leader(agent):
             tasks: list[asyncio.Task[None] | None] = [*runtime.stop_all("stopped", reason)]
         else:
-            found, _ = runtime.port.find(agent)
+            found = self._find(runtime, agent)
             task = runtime.agent(found.agent_id).task
             runtime.port.stop_agent(HUMAN_ID, agent, reason)
             tasks = [task]
@@ -172,7 +182,7 @@ class Steered(Lived):
         given.agent("terminate: the agent", agent)
         runtime = await self.open()
         await self._admit(runtime)
-        found, _ = runtime.port.find(agent)
+        found = self._find(runtime, agent)
         task = runtime.agent(found.agent_id).task if found.agent_id != LEADER_ID else None
         runtime.port.terminate(HUMAN_ID, agent)
         await ended([task])

@@ -22,7 +22,7 @@ from ..role import check_role
 from ..runtime.limits import Limits
 from ..state import summary
 from ..tools.registry import Tool, tool
-from .config import Config
+from .config import Config, in_call
 from .lifetime import begun, ended
 from .opening import Plan
 from .result import TeamResult
@@ -155,7 +155,9 @@ class Team(Steered):
         runtime = await self.open()
         await runtime.person.admit()
         if runtime.state.run_status == "running":
-            raise TeamBusy("the team is at work: write to it with %send leader …, or end it with %astrion stop")
+            raise TeamBusy(
+                "the team is at work: write to it (%send leader …, team.send), or end it (%astrion stop, team.stop)"
+            )
         self._unanswered.clear()
         led = self.leader == "human"
         roles = [self._plan.roles.load(role_id) for role_id in self._plan.roles.chosen] if led else []
@@ -227,7 +229,7 @@ def _model(model: str | Model | None) -> tuple[str | None, Model | None]:
 def _config(config: Config | None, home: str | Path | Home | None, said: dict[str, Any]) -> Config:
     """Return what is configured: as handed in, or as read with what was said besides."""
     if config is None:
-        return Config.load(as_home("Team: home", home), flags=said)
+        return Config.load(as_home("Team: home", home), flags=said, called=in_call)
     if not isinstance(config, Config):
         raise given.refused("Team: config", config, "use Config.load(…), or leave it out")
     beside = [name for name, value in (*said.items(), ("home", home)) if value is not None]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .. import given
 from ..errors import ModelBusy, ReplayError, ReplayMiss, ToolError
 from ..llm.model import ModelRequest
 from ..runtime.order import StepKind, Timer
@@ -315,7 +316,7 @@ class Player:
         if limit is not None and left <= 0:
             waiting = [str(self._steps[place]) for place in sorted(self._waiting)] + list(self._hanging.values())
             told = ", ".join(waiting[:5]) + (f" and {len(waiting) - 5} more" if len(waiting) > 5 else "")
-            self.fail(f"nothing has happened for {limit:g} seconds; waiting are {told}")
+            self.fail(f"nothing has happened for {given.seconds_text(limit)}; waiting are {told}")
             return
         self._watchdog = loop.call_later(max(left, 0.001), self._look)
 

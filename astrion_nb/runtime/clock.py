@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import given
 from .order import Timer
 
 if TYPE_CHECKING:
@@ -54,4 +55,4 @@ class Clock:
 
     def _over(self) -> None:
         self._timer = None
-        self._agent.halt("timed_out", f"no end after {self._agent.state.timeout:g} seconds")
+        self._agent.halt("timed_out", f"no end after {given.seconds_text(self._agent.state.timeout)}")

@@ -5,8 +5,10 @@ Pure: reads a state, changes nothing.
 
 from __future__ import annotations
 
+import difflib
 import re
 
+from .. import given
 from ..errors import AgentNotFound, TeamError
 from ..ids import HUMAN_ID, LEADER_ID, LEADER_NAME
 from ..state import AgentState, TeamState
@@ -17,7 +19,7 @@ LARGEST_INSTANCE = 999_999
 """A number is part of a name and of a folder's name; models count from 1."""
 
 
-def find(state: TeamState, reference: int | str) -> tuple[AgentState, str]:
+def find(state: TeamState, reference: int | str, *, leader: bool = False) -> tuple[AgentState, str]:
     """Return the agent that a reference means, and a note when it was guessed.
 
     Parameters
@@ -25,6 +27,8 @@ def find(state: TeamState, reference: int | str) -> tuple[AgentState, str]:
     state : TeamState
     reference : int or str
         Number, number as text, display name (any case, with or without quotes), or ``leader``.
+    leader : bool
+        Whether the leader is one of the candidates, as for a person.
 
     Raises
     ------
@@ -47,7 +51,10 @@ def find(state: TeamState, reference: int | str) -> tuple[AgentState, str]:
             agent = instances[0]
             taken = f"{agent.display_name}, agent_id {agent.agent_id}"
             return agent, f"{number} is nobody's agent_id; taken as instance {number}: {taken}"
-    raise AgentNotFound(f"there is no agent {text!r}; {candidates(state)}")
+    names = {agent.display_name.casefold(): agent.display_name for agent in _addressable(state)}
+    close = difflib.get_close_matches(folded, {**names, **({"leader": "leader"} if leader else {})}, 1)
+    hint = f"did you mean {names.get(close[0], close[0])}? " if close else ""
+    raise AgentNotFound(f"there is no agent {given.shown(text)}; {hint}{candidates(state, leader=leader)}")
 
 
 def plain(reference: int | str) -> str:
@@ -60,12 +67,16 @@ def is_leader(reference: int | str) -> bool:
     return plain(reference).casefold() in _LEADER_WORDS
 
 
-def candidates(state: TeamState) -> str:
-    """Return the agents that can be named, in words."""
-    names = [
-        f"{agent.display_name} (agent_id {agent.agent_id})" for agent in state.members() if agent.status != "terminated"
-    ]
-    return "agents are: " + ", ".join(names) if names else "no agent has been created yet"
+def _addressable(state: TeamState) -> list[AgentState]:
+    return [agent for agent in state.members() if agent.status != "terminated"]
+
+
+def candidates(state: TeamState, *, leader: bool = False) -> str:
+    """Return the agents that can be named, in words, and with ``leader`` the leader."""
+    names = [f"{agent.display_name} (agent_id {agent.agent_id})" for agent in _addressable(state)]
+    if not names:
+        return "no agent has been created yet" + (", there is only: leader" if leader else "")
+    return "agents are: " + ", ".join(["leader", *names] if leader else names)
 
 
 def numbers(state: TeamState, role_id: str, role_name: str, instance: int | None) -> tuple[int, int]:

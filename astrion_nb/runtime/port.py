@@ -122,7 +122,7 @@ class Port:
         """Guide a running agent, or start one at rest on a new task (decision 11)."""
         agent, guessed = self.find(target)
         if agent.agent_id == LEADER_ID:
-            todo = "write to it with %send leader" if caller == HUMAN_ID else "just end your turn"
+            todo = "write to it by its own name, leader" if caller == HUMAN_ID else "just end your turn"
             raise TeamError(f"the leader is not a sub-agent; {todo}")
         kind: Kind = "message" if self._team.agent(agent.agent_id).task is not None else "task"
         source: Source = "user" if caller == HUMAN_ID else "team_leader"
@@ -246,7 +246,7 @@ class Port:
         """End an agent's turn; it stays addressable (decision 22)."""
         agent, guessed = self.find(target)
         if agent.agent_id == LEADER_ID:
-            todo = "ended with %astrion stop" if caller == HUMAN_ID else "ended by an answer without tool calls"
+            todo = "ended by stopping the team" if caller == HUMAN_ID else "ended by an answer without tool calls"
             raise TeamError(f"the leader's turn is {todo}")
         self._team.agent(agent.agent_id).halt("stopped", reason, tell=caller == HUMAN_ID)
         return _with_note({"success": True, "agent_id": agent.agent_id, "status": agent.status}, guessed)
@@ -255,7 +255,7 @@ class Port:
         """End an agent for good; its files stay (decision 22)."""
         agent, guessed = find(self._team.state, target)
         if agent.agent_id == LEADER_ID:
-            todo = "; stop the team with %astrion stop" if caller == HUMAN_ID else ""
+            todo = "; stop the team (%astrion stop, team.stop)" if caller == HUMAN_ID else ""
             raise TeamError(f"the leader cannot be terminated{todo}")
         if agent.agent_id == caller:
             raise TeamError("you cannot terminate yourself; end your turn instead")

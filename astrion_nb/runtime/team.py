@@ -17,6 +17,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from .. import given
 from ..errors import TeamError
 from ..events import QuestionReminded, RunEnded, RunStarted, StatusChanged
 from ..ids import HUMAN_ID, LEADER_ID
@@ -267,7 +268,7 @@ class TeamRuntime:
     def limit_run(self, seconds: float) -> Timer:
         """End the run when so many seconds have passed; a deadline of the order port, so it replays."""
         self._deadlines += 1
-        number, reason = self._deadlines, f"no end after {seconds:g} seconds"
+        number, reason = self._deadlines, f"no end after {given.seconds_text(seconds)}"
         return self.order.at("team", number, seconds, lambda: self._late(number, reason))
 
     def _late(self, number: int, reason: str) -> None:

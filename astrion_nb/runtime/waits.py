@@ -142,7 +142,7 @@ class Waits:
         names = [state.name_of(asker), state.name_of(target), *(state.name_of(question.answerer) for question in way)]
         last = way[-1]
         if asker == HUMAN_ID:
-            todo = f"answer {last.id} first: %answer {last.id} …"
+            todo = f"answer {last.id} first: %answer {last.id} …, or team.answer"
         else:
             todo = f"answer the open question {last.id} of {state.name_of(last.asker)} first"
         raise WouldDeadlock(f"this would wait for ever: {' → '.join(names)}; {todo}")

@@ -15,6 +15,7 @@ from astrion_nb import Role, Team, tool
 from astrion_nb.errors import (
     ConfigError,
     RoleError,
+    TeamError,
 )
 from astrion_nb.home import Home
 from astrion_nb.testing import ScriptedModel, call, say
@@ -27,9 +28,9 @@ from astrion_nb.tools.registry import ToolContext
     ("options", "error", "words"),
     [
         ({"roles": ["ui-operater"]}, RoleError, "ui-operater"),
-        ({"model": "gpt-9"}, ConfigError, "there is no model 'gpt-9'"),
+        ({"model": "gpt-9"}, ConfigError, r"^Team\(model=…\): there is no model 'gpt-9'"),
         ({"model": "local/none.gguf"}, ConfigError, "there is no model file none.gguf"),
-        ({"all_models": "gpt-9"}, ConfigError, "there is no model 'gpt-9'"),
+        ({"all_models": "gpt-9"}, ConfigError, r"^Team\(all_models=…\): there is no model 'gpt-9'"),
         ({}, ConfigError, "no model is configured|several models"),
         ({"conversation": "conv_20200101_000000_001"}, Exception, "conv_20200101_000000_001"),
     ],
@@ -45,6 +46,29 @@ def test_what_cannot_be_had_is_refused_before_a_conversation_is_made(
             await team.run("Go.")
         await team.close()
         assert conversations() == []
+
+    go(main)
+
+
+def test_a_model_that_the_environment_names_is_said_to_be_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASTRION_MODEL", "gpt-9")
+
+    async def main() -> None:
+        with pytest.raises(ConfigError, match=r"^ASTRION_MODEL: there is no model 'gpt-9'"):
+            await Team().run("Go.")
+
+    go(main)
+
+
+def test_another_model_for_a_stored_conversation_is_named_as_it_was_said() -> None:
+    async def main() -> None:
+        async with Team(model=ScriptedModel([say("Done.")])) as team:
+            await team.run("Go.")
+        for model in ("local/smollm2", ScriptedModel([], key="other")):
+            with pytest.raises(ConfigError, match=r"^Team\(model=…\): conv_.* was begun with the model 'scripted'"):
+                await Team(conversation=team.conversation_id, model=model).run("Go on.")
+        with pytest.raises(TeamError, match=rf"--continue {team.conversation_id}, Team\(conversation=…\)"):
+            await team.run("Again.")
 
     go(main)
 
