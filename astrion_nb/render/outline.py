@@ -5,8 +5,8 @@ that depends on no scheduling. Every message stands once; a tool's result stands
 differs from machine to machine or from day to day (times, the conversation's id, the project's path)
 is left out or replaced, so that equal conversations read equal, byte for byte.
 
-System prompts are left out; other system messages (the summary of a compaction) are kept. Knows no
-output form.
+System prompts are left out, and of a compaction stands only that there was one; other system messages
+are kept. Knows no output form.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ class Bubble:
     small: bool = False
     notes: tuple[str, ...] = ()
     calls: list[Call] = field(default_factory=list)
+    quiet: bool = False
+    """Nobody speaks: ``role`` is a line about the conversation, and all that there is."""
 
     @property
     def purpose(self) -> str:
@@ -201,6 +203,9 @@ class _Reader:
                     orphan = ToolCall(message.tool_call_id or "", names.get(message.tool_call_id or "", "tool"), "")
                     calls = [self.call(orphan, message)]
                     out.append(Bubble(self.shown(agent.display_name), agent.agent_id, None, "", "", calls=calls))
+            elif (count := reading.left_out(message)) is not None:
+                line = self.words.compacted[min(count, 2)].format(count=count)
+                out.append(Bubble(line, LEADER_ID, None, "", "", small=True, quiet=True))
             elif message.content and message.content != agent.system:
                 out.append(Bubble(self.words.system, LEADER_ID, None, "", self.shown(message.content), small=True))
         return out

@@ -68,6 +68,8 @@ def _call(call: Call, text: Words) -> str:
 
 
 def _bubble(bubble: Bubble, text: Words) -> str:
+    if bubble.quiet:
+        return f'<div style="{_HEAD};text-align:center">{_span(bubble.role)}</div>'
     size = ";font-size:.93em" if bubble.small else ""
     shade = ".1" if bubble.number < 0 else ".05"
     box = (

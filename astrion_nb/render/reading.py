@@ -81,6 +81,15 @@ def opens(agent: AgentState, message: Message) -> Kind | None:
     return envelope.kind if envelope is not None else None
 
 
+def left_out(message: Message) -> int | None:
+    """Return how many messages a compaction leaves out of the requests (0: only cuts results); ``None`` for others."""
+    said = message.compaction
+    if said is None:
+        return None
+    count = said.get("left_out")
+    return count if isinstance(count, int) and count > 0 else 0
+
+
 def purpose(agent: AgentState, message: Message, opened_by: Kind | None) -> Kind | None:
     """Return the purpose of what an agent wrote.
 

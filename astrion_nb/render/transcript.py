@@ -221,6 +221,8 @@ def _quoted(said: str) -> list[Node]:
 
 
 def _bubble_nodes(bubble: Bubble, text: Words) -> list[Node]:
+    if bubble.quiet:
+        return [_paragraph({"t": "em", "c": [bubble.role]})]
     rest = " ".join(part for part in (bubble.purpose, *(f"({note})" for note in bubble.notes)) if part)
     nodes = [_paragraph(_strong(bubble.role), *([f" {rest}"] if rest else []))]
     nodes += _quoted(bubble.text)

@@ -29,6 +29,8 @@ class Words:
     error: str
     ended: dict[str, str]
     broke_off: str
+    compacted: tuple[str, str, str]
+    """What a compaction did: it cut results only, left one message out, left several out."""
     arguments: str
     result: str
     no_result: str
@@ -59,6 +61,11 @@ ENGLISH = Words(
     error="Error",
     ended={"stopped": "Stopped", "timed_out": "Timed out", "interrupted": "Interrupted"},
     broke_off="broke off",
+    compacted=(
+        "Long results were cut in the requests: the model's context was full",
+        "1 earlier message left out of the requests: the model's context was full",
+        "{count:,} earlier messages left out of the requests: the model's context was full",
+    ),
     arguments="arguments",
     result="result",
     no_result="no result yet",
@@ -117,6 +124,11 @@ CHINESE = Words(
     error="错误",
     ended={"stopped": "已停止", "timed_out": "超时", "interrupted": "已中断"},
     broke_off="输出中断",
+    compacted=(
+        "请求里截短了较长的结果：模型的上下文已满",
+        "请求里略去了 1 条较早的消息：模型的上下文已满",
+        "请求里略去了 {count:,} 条较早的消息：模型的上下文已满",
+    ),
     arguments="参数",
     result="结果",
     no_result="尚无结果",

@@ -12,6 +12,7 @@ A bubble is plain JSON with short keys, since a page gets many:
 ``mark``   a status that the message reports (``failed``, ``stopped``, …)
 ``you``    1 when the person sent it in the leader's name
 ``cut``    1 when the answer broke off
+``left``   of a compaction, how many messages it leaves out of the requests; there is no body then
 ``think``  the model's reasoning
 ``body``   see :func:`body`
 ``calls``  tool calls: ``name``, ``args``, and with a result ``out``, ``bad`` and ``reply``
@@ -34,7 +35,7 @@ from ..envelope import Kind
 from ..ids import HUMAN_ID, LEADER_ID
 from ..messages import Message, ToolCall
 from ..render.markdown import clean, tree
-from ..render.reading import inserted, purpose, result
+from ..render.reading import inserted, left_out, purpose, result
 from ..state import AgentState, TeamState
 
 CUT = 2_000
@@ -161,6 +162,8 @@ def bubble(state: TeamState, agent: AgentState, index: int, opened_by: Kind | No
     message = agent.messages[index]
     if message.role == "user":
         return _inserted(state, agent, index, message)
+    if (count := left_out(message)) is not None:
+        return {"n": index, "id": "", "by": LEADER_ID, "role": "system", "small": 1, "left": count}, ""
     if message.role == "system":
         return {"n": index, "id": "", "by": LEADER_ID, "role": "system", "small": 1}, message.content or ""
     text = message.content or ""

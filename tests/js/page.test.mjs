@@ -99,6 +99,17 @@ test("a finished message takes the place of the streamed text", () => {
   assert.equal(lane.one("anb-live").one("anb-stream").childNodes[0].data, "");
 });
 
+test("what requests leave out is one quiet line without a speaker", () => {
+  for (const [language, words] of [["en", "12 earlier messages left out of the requests: the model's context was full"], ["zh", "请求里略去了 12 条较早的消息：模型的上下文已满"]]) {
+    const { el, tell } = show({ language });
+    tell({ t: "say", a: 1, n: 1, by: 0, role: "system", small: 1, left: 12 });
+    const lane = el.all("anb-lane")[1];
+    assert.deepEqual(lane.all("anb-aside").map((node) => node.textContent), [words]);
+    assert.equal(lane.all("anb-in").length, 0);
+    assert.equal(lane.one("anb-empty").hidden, true);
+  }
+});
+
 test("the complete lines of a long text are not laid out again", () => {
   const { el, stream } = show();
   const line = "word ".repeat(30).trim();

@@ -1,6 +1,7 @@
 // One message as elements: role, purpose, content (message protocol §6), and its tool calls folded.
 
 export function buildBubble(bubble, { doc, words, nameOf, lane }) {
+  if (bubble.left !== undefined) return make(doc, "div", "anb-aside", words.left(bubble.left));
   const own = isOwn(bubble, lane);
   const box = make(doc, "article", `anb-bubble ${own ? "anb-own" : "anb-in"}`);
   box.dataset.hue = bubble.role === undefined ? hueOf(bubble.by) : "none";

@@ -39,6 +39,8 @@ const ENGLISH = {
   agents: (n) => (n === 1 ? "1 agent" : `${n} agents`),
   questions: (n) => (n === 1 ? "1 question for you" : `${n} questions for you`),
   inbox: (n) => (n === 1 ? "1 message waiting to be read" : `${n} messages waiting to be read`),
+  left: (n) =>
+    `${n ? (n === 1 ? "1 earlier message left out of" : `${n} earlier messages left out of`) : "Long results were cut in"} the requests: the model's context was full`,
   earlier: (n) => (n === 1 ? "1 earlier message is in the transcript" : `${n} earlier messages are in the transcript`),
   stop: "Stop",
   stopAll: "Stop the team",
@@ -116,6 +118,7 @@ const CHINESE = {
   agents: (n) => `${n} 个智能体`,
   questions: (n) => `${n} 个问题等你回答`,
   inbox: (n) => `${n} 条消息待读`,
+  left: (n) => `${n ? `请求里略去了 ${n} 条较早的消息` : "请求里截短了较长的结果"}：模型的上下文已满`,
   earlier: (n) => `更早的 ${n} 条消息见文字记录`,
   stop: "停止",
   stopAll: "停止团队",
