@@ -234,7 +234,8 @@ class ConversationStore:
                         if entry is not None:
                             index[name] = entry
             for gone in index.keys() - set(names):
-                del index[gone]
+                if isinstance(index[gone], dict):  # else it is no conversation's, but another program's
+                    del index[gone]
             found = dict(index)
         out = []
         for name in names:

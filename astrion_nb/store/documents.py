@@ -58,6 +58,7 @@ AGENT_KEYS = _keys(
 LEADER_MESSAGES_KEYS = _keys("id title created_at updated_at messages metadata token_statistics seq")
 AGENT_MESSAGES_KEYS = _keys("agent_id role_id display_name created_at updated_at messages token_statistics seq")
 RUNTIME_KEYS = _keys("schema_version seq run questions kept_answers warnings")
+RUN_KEYS = _keys("number status text error")
 CALL_KEYS = _keys("tool_call_id tool_name question_id created_at")
 STATISTICS_KEYS = _keys("input output total by_model")
 USAGE_KEYS = _keys("input output total cached reasoning")
@@ -252,13 +253,21 @@ def render_messages(before: dict[str, Any], messages: list[Message], after: dict
 
 def runtime_document(state: TeamState) -> dict[str, Any]:
     """Return ``runtime.json``: what the data model's documents do not hold."""
+    run = {"number": state.run, "status": state.run_status, "text": state.run_text, "error": state.run_error}
+    asked, early = state.extra.get("questions", {}), state.extra.get("kept_answers", {})
     return {
         "schema_version": SCHEMA_VERSION,
         "seq": state.own_seq,
-        "run": {"number": state.run, "status": state.run_status, "text": state.run_text, "error": state.run_error},
-        "questions": [_question(question) for question in state.questions.values()],
+        "run": {**run, **state.extra.get("run", {})},
+        "questions": [{**_question(question), **asked.get(question.id, {})} for question in state.questions.values()],
         "kept_answers": [
-            {"question_id": kept.question_id, "asker": kept.asker, "by": kept.by, "answer": kept.answer}
+            {
+                "question_id": kept.question_id,
+                "asker": kept.asker,
+                "by": kept.by,
+                "answer": kept.answer,
+                **early.get(kept.question_id, {}),
+            }
             for kept in state.kept.values()
         ],
         "warnings": list(state.warnings),
@@ -304,6 +313,8 @@ _QUESTION: dict[str, tuple[type, ...]] = {
     "passed": (bool,),
 }
 _KEPT: dict[str, tuple[type, ...]] = {"question_id": (str,), "asker": (int,), "by": (int,), "answer": (str,)}
+QUESTION_KEYS = frozenset(_QUESTION)
+KEPT_KEYS = frozenset(_KEPT)
 
 
 def _checked(data: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> list[Any]:

@@ -49,7 +49,8 @@ class Index:
     def entries(self) -> Iterator[dict[str, Any]]:
         """Hold the index for changing; it is written when it has changed.
 
-        A missing or broken index is an empty one: who lists the conversations fills it again.
+        A missing or broken index is an empty one: who lists the conversations fills it again. One that a later
+        release has written is not used, and left as it is.
 
         Raises
         ------
@@ -63,11 +64,25 @@ class Index:
             except ConversationBroken as error:
                 _log.warning("%s: rebuilding it", error)
                 index = None
+            if index is not None and not self._is_ours(index):
+                yield {}
+                return
             before = dict(index or {})
             after = dict(before)
             yield after
             if after != before or (index is None and after):
                 replace_file(self._files, path, (dump(after),))
+
+    def _is_ours(self, index: dict[str, Any]) -> bool:
+        """Say whether this release may change the index; where not, that is logged."""
+        try:
+            for key in ("schema_version", "version"):
+                if docs.is_version(index.get(key)):
+                    docs.check_version(index[key], self._home.conversations / docs.INDEX)
+        except ConversationBroken as error:
+            _log.warning("%s; until then it is not used", error)
+            return False
+        return True
 
     def put(self, conversation_id: str, entry: dict[str, Any]) -> None:
         """Bring one conversation's line up to date; unknown keys of the line stay."""

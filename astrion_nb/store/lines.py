@@ -82,6 +82,9 @@ def read_journal(path: Path, files: Files) -> tuple[list[Stamped], int]:
         if broken is not None:
             raise ConversationBroken(f"{broken}; mend the line or take it out")
         check_version(record.get("v", SCHEMA_VERSION), f"{path}, line {number}")
+        said = record.get("event")
+        if isinstance(said, dict):
+            check_version(said.get("v", SCHEMA_VERSION), f"{path}, line {number}, event")
         try:
             stamped = Stamped(record["seq"], read_time(record["t"]), from_json(record["event"]))
             if type(stamped.seq) is not int or stamped.seq <= last:

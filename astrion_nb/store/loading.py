@@ -153,12 +153,10 @@ class _Reader:
         if metadata is not None:
             data = metadata
             path = self.folder / docs.METADATA
-            docs.check_version(data.get("schema_version", docs.SCHEMA_VERSION), path)
             docs.check_version(data.get("version", docs.SCHEMA_VERSION), path)
             parts.append((self._seq(docs.METADATA, data), lambda: self._restore_own(data)))
         if runtime is not None:
             held = runtime
-            docs.check_version(held.get("schema_version", docs.SCHEMA_VERSION), self.folder / docs.RUNTIME)
             parts.append((self._seq(docs.RUNTIME, held), lambda: self._restore_runtime(held)))
         if self.messages is None and not any(stamped.event.tag == "conversation_started" for stamped in events):
             raise ConversationBroken(f"{self.folder / docs.MESSAGES}: missing; put a copy back")
@@ -287,8 +285,13 @@ class _Reader:
         state.kept = {answer.question_id: answer for answer in kept}
         state.warnings = [_text({"a warning": text}, "a warning") for text in data["warnings"]]
         state.own_seq = max(state.own_seq, data["seq"])
-        unknown = docs.unknown(data, docs.RUNTIME_KEYS)
-        state.extra = {**state.extra, docs.RUNTIME: unknown} if unknown else state.extra
+        unknown = {
+            docs.RUNTIME: docs.unknown(data, docs.RUNTIME_KEYS),
+            "run": docs.unknown(run, docs.RUN_KEYS),
+            "questions": docs.unknown_by(data["questions"], "id", docs.QUESTION_KEYS),
+            "kept_answers": docs.unknown_by(data["kept_answers"], "question_id", docs.KEPT_KEYS),
+        }
+        state.extra = {**state.extra, **{name: extra for name, extra in unknown.items() if extra}}
 
     def _restore_leader(self, data: Mapping[str, Any], held: Mapping[str, Any]) -> None:
         leader = self.state.agents[LEADER_ID]
@@ -387,7 +390,10 @@ class _Reader:
             parts.append((seq, lambda: self._guard(name, self._restore_messages, number, held)))
 
     def _read(self, name: str, *, fast: bool = False) -> dict[str, Any] | None:
-        return read_document(self.files, self.folder / name, fast=fast, sizes=self.sizes)
+        data = read_document(self.files, self.folder / name, fast=fast, sizes=self.sizes)
+        if data is not None:  # not every document of ours says its version; another's may
+            docs.check_version(data.get("schema_version", docs.SCHEMA_VERSION), self.folder / name)
+        return data
 
     def _seq(self, name: str, data: Mapping[str, Any]) -> int:
         seq = data.get("seq", 0)
