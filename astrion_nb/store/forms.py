@@ -8,7 +8,7 @@ own annotations. Knows no file.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from types import UnionType
@@ -54,7 +54,7 @@ def check(value: Any, *, free: str = "") -> None:
     ValueError
         The field is named.
     """
-    cls: Hashable = type(value)
+    cls: Any = type(value)
     for name, kinds, listed in _rules(cls):
         found = getattr(value, name)
         kind = type(found)
