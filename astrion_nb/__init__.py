@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import roles
+    from .app import conversations
     from .app.result import AgentInfo, QuestionInfo, TeamResult
     from .app.team import Team
     from .errors import AstrionError
@@ -34,6 +35,7 @@ __all__ = [
     "Tool",
     "ToolContext",
     "__version__",
+    "conversations",
     "load_ipython_extension",
     "roles",
     "tool",
@@ -54,10 +56,12 @@ _PLACES = {
     "tool": "tools.registry",
 }
 
+_MODULES = {"conversations": "app.conversations", "roles": "roles"}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "roles":
-        return import_module(f"{__name__}.roles")
+    if name in _MODULES:
+        return import_module(f"{__name__}.{_MODULES[name]}")
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

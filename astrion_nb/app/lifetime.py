@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from .. import given
 from ..errors import StorageError, TeamError
 from ..events import MessageAppended, QuestionClosed, RunEnded, Stamped
 from ..runtime.team import TeamRuntime
@@ -21,6 +22,9 @@ from ..runtime.waits import NO_PERSON
 from .observed import Observed
 from .opening import Opened, Plan, open_team
 from .result import TeamResult, refused_question, team_result
+
+if TYPE_CHECKING:
+    from ..store.saving import Conversation
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +121,33 @@ class Lived(Observed):
                         await opened.models.close()
                     finally:
                         opened.session.close()
+
+    async def rename(self, title: str) -> None:
+        """Give the conversation another title; no later task changes it any more.
+
+        Raises
+        ------
+        StorageError
+            It cannot be written.
+        """
+        given.text("rename: the title", title, empty="say the new title")
+        await (await self._at_hand()).rename(title)
+
+    async def archive(self, archived: bool = True) -> None:
+        """Archive the conversation, or bring it back; the team goes on either way.
+
+        Raises
+        ------
+        StorageError
+            It cannot be written.
+        """
+        given.switch("archive: archived", archived)
+        await (await self._at_hand()).archive(archived)
+
+    async def _at_hand(self) -> Conversation:
+        await self.open()
+        assert self._opened is not None
+        return self._opened.conversation
 
     def _observe(self, stamped: Stamped) -> None:
         event = stamped.event

@@ -30,6 +30,7 @@ PUBLIC = [
     "Tool",
     "ToolContext",
     "__version__",
+    "conversations",
     "load_ipython_extension",
     "roles",
     "tool",

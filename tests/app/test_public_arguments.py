@@ -177,6 +177,8 @@ METHODS: dict[str, dict[str, Takes]] = {
     "request": {"agent": agent, "turn": none(whole)},
     "events": {"since": lambda value: whole(value) or (type(value) is int and value == 0)},
     "watch": {"view": callable},
+    "rename": {"title": full},
+    "archive": {"archived": switch},
 }
 WELL: dict[str, Any] = {"text": "Hello.", "target": "leader", "agent": "leader", "question_id": "ask_x"}
 ROLE: dict[str, Takes] = {
