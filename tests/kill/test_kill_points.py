@@ -1,0 +1,130 @@
+"""A team whose process is killed at every point of every save: what is left is whole, and the work goes on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from signal import SIGKILL
+from typing import Any
+
+import pytest
+from support import atelier, killed
+from support.served import configure
+from support.strict_server import StrictServer
+from support.zygote import Zygote
+
+pytestmark = [pytest.mark.kill, pytest.mark.faults]
+SAMPLE = 16
+AT_ONCE = 2
+
+
+class Bench:
+    """Where teams are killed: two processes that fork, and a server that refuses what a provider would."""
+
+    def __init__(self, server: StrictServer, zygotes: list[Zygote], folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self._free: SimpleQueue[Zygote] = SimpleQueue()
+        for zygote in zygotes:
+            self._free.put(zygote)
+        self.points = self._record("recorded")
+        self.again = self._record("recorded-again")
+        taken_up = self._call("go_on", home=str(folder / "recorded"))
+        assert taken_up.error == "", taken_up.error
+        self.uninterrupted: dict[str, Any] = taken_up.value
+
+    def _record(self, name: str) -> list[str]:
+        ended = self._call("perform", home=self._home(name))
+        assert (ended.signal, ended.error) == (0, ""), ended.error
+        points: list[str] = ended.value
+        return points
+
+    def _home(self, name: str) -> str:
+        home = self.folder / name
+        configure(home, self.server)
+        return str(home)
+
+    def _call(self, function: str, **arguments: Any) -> Any:
+        zygote = self._free.get()
+        try:
+            return zygote.call(function, **arguments)
+        finally:
+            self._free.put(zygote)
+
+    def kill(self, point: int) -> str:
+        """Kill a team at a point and take it up again; returns what is wrong, or an empty string."""
+        home = self._home(f"point-{point}")
+        label = self.points[point - 1]
+        try:
+            died = self._call("perform", home=home, kill_at=point)
+            assert (died.signal, died.error) == (SIGKILL, ""), died.error or "it came to its end"
+            assert died.value == label, f"it died {died.value!r}"
+            taken_up = self._call("go_on", home=home)
+            assert (taken_up.signal, taken_up.error) == (0, ""), taken_up.error
+            killed.compare(self.uninterrupted, taken_up.value)
+        except AssertionError as error:
+            return f"point {point} ({label}): {error}"
+        return ""
+
+    def kill_twice(self, point: int) -> str:
+        """Kill a team at a point, and the process that takes it up as well, at some point of its own."""
+        home = self._home(f"twice-{point}")
+        again = 1 + point * 7 % 60
+        try:
+            self._call("perform", home=home, kill_at=point)
+            second = self._call("go_on", home=home, kill_at=again)
+            assert second.error == "", second.error
+            third = self._call("go_on", home=home)
+            assert (third.signal, third.error) == (0, ""), third.error
+            killed.compare(self.uninterrupted, third.value)
+        except AssertionError as error:
+            return f"point {point} ({self.points[point - 1]}), then {again}: {error}"
+        return ""
+
+    def kill_all(self, points: Sequence[int], kill: Callable[[int], str] | None = None) -> list[str]:
+        """Kill a team at each of these points; returns what is wrong."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [fault for fault in pool.map(kill or self.kill, points) if fault]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with StrictServer() as server, Zygote("support.killed") as first, Zygote("support.killed") as second:
+        server.on_request = atelier.play
+        yield Bench(server, [first, second], tmp_path_factory.mktemp("killed"))
+        assert server.violations == []
+
+
+def test_the_same_team_passes_the_same_points_every_time(bench: Bench) -> None:
+    assert bench.again == bench.points
+    phases = {label.rsplit(" ", 1)[0] if " a folder" not in label else "after sync" for label in bench.points}
+    assert phases >= {"before write", "torn write", "after write", "after fsync", "after rename", "after sync"}
+    saved = {label.split(" ")[2].split("/")[-1] for label in bench.points if label.startswith("after rename")}
+    documents = {"metadata.json", "messages.json", "runtime.json", "index.json", "state.json", "owner.json"}
+    assert saved == documents | {"journal.jsonl"}
+
+
+def test_a_team_killed_at_some_point_of_every_kind_loses_nothing_and_repeats_nothing(bench: Bench) -> None:
+    by_kind = sorted(range(1, len(bench.points) + 1), key=lambda point: (bench.points[point - 1], point))
+    sample = by_kind[:: max(1, len(by_kind) // SAMPLE)]
+    faults = bench.kill_all(sample)
+    print(f"{len(sample)} of {len(bench.points)} kill points")
+    assert faults == [], "\n\n".join(faults)
+
+
+@pytest.mark.slow
+def test_a_team_killed_at_every_point_of_every_save_loses_nothing_and_repeats_nothing(bench: Bench) -> None:
+    points = range(1, len(bench.points) + 1)
+    faults = bench.kill_all(points)
+    print(f"{len(points)} kill points")
+    assert faults == [], "\n\n".join(faults)
+
+
+@pytest.mark.slow
+def test_a_team_killed_again_while_it_is_taken_up_loses_nothing_and_repeats_nothing(bench: Bench) -> None:
+    points = range(1, len(bench.points) + 1, 3)
+    faults = bench.kill_all(points, bench.kill_twice)
+    print(f"{len(points)} pairs of kill points")
+    assert faults == [], "\n\n".join(faults)
