@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.compaction import as_it_is
 from ..runtime.order import Live, Order
 from ..tools.registry import Tool, result_text
 
@@ -32,6 +33,8 @@ class LiveSession:
 
     def __init__(self) -> None:
         self.order = Live()
+        self.scrub: Callable[[str], str] = as_it_is
+        """How the recording holds a text, where there is one."""
 
     def fact(self, name: str, value: Any) -> Any:
         """Return a fact about the team: as it is; recorded on the way, or as recorded."""
@@ -68,6 +71,7 @@ class RecordingSession(LiveSession):
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.order = recorder
+        self.scrub = recorder.scrub
 
     def fact(self, name: str, value: Any) -> Any:
         """Note a fact and return it."""
@@ -113,6 +117,7 @@ class ReplaySession(LiveSession):
         self._player = player
         self._model = model
         self.order = player
+        self.scrub = player.digester.scrub
 
     def fact(self, name: str, value: Any) -> Any:
         """Return the fact as it was recorded."""

@@ -180,6 +180,7 @@ def _begin(
         human_can_act=human_can_act,
         offers=offers,
         context=context,
+        scrub=session.scrub,
         hide=hide,
         noted=session.fact,
     )

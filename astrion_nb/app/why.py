@@ -48,7 +48,9 @@ def request(opened: Opened, agent: int | str, turn: int | None) -> dict[str, Any
     if not 1 <= number <= len(places):
         raise TeamError(f"{state.display_name} has {len(places)} turns; there is no turn {number}")
     running = opened.runtime.agent(state.agent_id)
-    asked = request_of(state, number, running.tools.definitions, before=places[number - 1])
+    asked = request_of(
+        state, number, running.tools.definitions, before=places[number - 1], scrub=opened.runtime.ports.scrub
+    )
     body = getattr(running.model, "body", None)
     if callable(body):
         made: dict[str, Any] = body(asked)

@@ -77,7 +77,7 @@ class Digester:
     """
 
     def __init__(self, scrubber: Scrubber) -> None:
-        self._scrub = scrubber.text
+        self.scrub = scrubber.text
         self._histories: dict[str, _History] = {}
         self._toolsets: dict[int, tuple[Any, str]] = {}
         self.toolsets: dict[str, dict[str, str]] = {}
@@ -120,8 +120,8 @@ class Digester:
         return known[1]
 
     def _line(self, message: Message) -> Line:
-        content = self._scrub(message.content) if message.content else message.content
-        calls = [(call.id, call.name, self._scrub(call.arguments)) for call in message.tool_calls]
+        content = self.scrub(message.content) if message.content else message.content
+        calls = [(call.id, call.name, self.scrub(call.arguments)) for call in message.tool_calls]
         shown = (content or "") + "".join(f" {name}({arguments})" for _, name, arguments in calls)
         body = encode([message.role, content, calls, message.tool_call_id])
         return Line(message.role, _short(body, 12), len(shown), " ".join(shown[: 2 * HEAD].split())[:HEAD])

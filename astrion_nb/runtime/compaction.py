@@ -10,7 +10,7 @@ Source: decisions 9, 12, 29; data model §5, §7.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -45,6 +45,11 @@ class Compaction(NamedTuple):
     least: int
 
 
+def as_it_is(text: str) -> str:
+    """Return the text."""
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What goes out: messages from ``start`` on, the pinned ones before it, results up to ``limit`` characters."""
@@ -57,7 +62,9 @@ class _Plan:
 # -- what goes out ----------------------------------------------------------------------
 
 
-def visible(state: AgentState, before: int | None = None) -> Sequence[Message]:
+def visible(
+    state: AgentState, before: int | None = None, *, scrub: Callable[[str], str] = as_it_is
+) -> Sequence[Message]:
     """Return the messages of an agent's request.
 
     Parameters
@@ -65,6 +72,8 @@ def visible(state: AgentState, before: int | None = None) -> Sequence[Message]:
     state : AgentState
     before : int, optional
         Only messages of a smaller index were there. Default: all are.
+    scrub : callable
+        As for :func:`compact`.
 
     Returns
     -------
@@ -74,7 +83,7 @@ def visible(state: AgentState, before: int | None = None) -> Sequence[Message]:
     """
     messages = state.messages if before is None else state.messages[:before]
     at = latest(state, before)
-    kept = messages if at < 0 else _compacted(messages, at)
+    kept = messages if at < 0 else _compacted(messages, at, scrub)
     if state.cuts:
         kept = [message for message in kept if not message.cut]
     if state.agent_id == LEADER_ID:  # whose prompt is no message of the conversation
@@ -90,14 +99,14 @@ def latest(state: AgentState, before: int | None = None) -> int:
     return at
 
 
-def _compacted(messages: Sequence[Message], at: int) -> list[Message]:
+def _compacted(messages: Sequence[Message], at: int, scrub: Callable[[str], str]) -> list[Message]:
     plan, base = _read(messages, at), _base(messages)
     kept = [*messages[:base], messages[at], *(messages[index] for index in plan.pinned)]
     for index in range(plan.start, len(messages)):
         message = messages[index]
         if message.compaction is None:
             # What came after the compaction was not there to be cut.
-            kept.append(_shown(message, plan.limit if index < at else None))
+            kept.append(_shown(message, plan.limit if index < at else None, scrub))
     return kept
 
 
@@ -143,9 +152,11 @@ def _start_of_group(messages: Sequence[Message], at: int) -> int:
     return max(_starts(messages, first, at), default=first)
 
 
-def _shown(message: Message, limit: int | None) -> Message:
-    content = message.content
-    if limit is None or message.role != "tool" or content is None or len(content) <= limit:
+def _shown(message: Message, limit: int | None, scrub: Callable[[str], str] = as_it_is) -> Message:
+    if limit is None or message.role != "tool":
+        return message
+    content = scrub(message.content or "")
+    if len(content) <= limit:
         return message
     tail = limit // 3
     gone = len(content) - limit
@@ -176,7 +187,14 @@ def _last_response(messages: Sequence[Message], before: int) -> int:
     return -1
 
 
-def compact(state: AgentState, questions: Collection[str], *, language: str, context: int | None = None) -> Compaction:
+def compact(
+    state: AgentState,
+    questions: Collection[str],
+    *,
+    language: str,
+    context: int | None = None,
+    scrub: Callable[[str], str] = as_it_is,
+) -> Compaction:
     """Say how an agent's requests get shorter: about half as long, and no longer than one that fitted.
 
     Parameters
@@ -189,12 +207,16 @@ def compact(state: AgentState, questions: Collection[str], *, language: str, con
         ``zh`` or ``en``.
     context : int, optional
         Tokens that the model takes, when that is known.
+    scrub : callable
+        How a recording holds a text: what is measured and quoted must be the same in its replay.
 
     Notes
     -----
     Old messages go first; results are cut only when that is not enough. The system prompt, the first
     and the present piece of work, the open questions and everything from the last response on stay.
     """
+    if scrub is not as_it_is:
+        state = replace(state, system=scrub(state.system), messages=[_scrubbed(one, scrub) for one in state.messages])
     messages, base, last = state.messages, _base(state.messages), answered(state)
     before = size(visible(state))
     if last < 0:
@@ -226,6 +248,11 @@ def compact(state: AgentState, questions: Collection[str], *, language: str, con
     )
     after = always + len(digest) + rest
     return Compaction(made, before, after) if after < before else Compaction(None, before, min(before, always + rest))
+
+
+def _scrubbed(message: Message, scrub: Callable[[str], str]) -> Message:
+    calls = tuple(replace(call, arguments=scrub(call.arguments)) for call in message.tool_calls)
+    return replace(message, content=message.content and scrub(message.content), tool_calls=calls)
 
 
 def _pinned(messages: Sequence[Message], questions: Collection[str], last: int) -> list[int]:

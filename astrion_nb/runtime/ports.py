@@ -14,6 +14,7 @@ from ..llm.model import Model
 from ..messages import Usage
 from ..tools.registry import RoleLike
 from .bus import Journal
+from .compaction import as_it_is
 from .limits import Gate
 from .order import Order
 
@@ -44,6 +45,8 @@ class Ports:
         ``offers(model_key)``: the team tools that a small model is offered; ``None`` for all.
     context : callable
         ``context(model_key)``: the tokens that a model takes, ``None`` where nobody knows.
+    scrub : callable
+        ``scrub(text)``: how a recording holds a text, where there is one.
     hide : callable
         ``hide(text)`` returns what a tool returned or raised without the keys that are configured.
     noted : callable
@@ -63,6 +66,7 @@ class Ports:
     human_can_act: Callable[[], bool]
     offers: Callable[[str], frozenset[str] | None] = lambda key: None
     context: Callable[[str], int | None] = lambda key: None
+    scrub: Callable[[str], str] = as_it_is
     hide: Callable[[str], str] = lambda text: text
     noted: Callable[[str, Any], Any] = lambda name, value: value
 

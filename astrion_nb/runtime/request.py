@@ -16,7 +16,7 @@ from ..events import RequestStarted, TextStreamed, UsageCounted
 from ..llm.model import Finished, ModelRequest, ReasoningDelta, TextDelta, ThinkingMode
 from ..messages import Usage
 from ..state import AgentState
-from .compaction import latest, visible
+from .compaction import as_it_is, latest, visible
 from .limits import Gate, attempts
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def request_of(
     *,
     before: int | None = None,
     arrival: Callable[[], Awaitable[None]] | None = None,
+    scrub: Callable[[str], str] = as_it_is,
 ) -> ModelRequest:
     """Return the request that an agent makes, or made, from its conversation.
 
@@ -44,8 +45,10 @@ def request_of(
         Which message answered it; what comes from there on was not in it yet. Default: it is yet to be made.
     arrival : callable, optional
         As in :class:`ModelRequest`.
+    scrub : callable
+        As in :class:`~astrion_nb.runtime.ports.Ports`.
     """
-    messages = visible(state, before)
+    messages = visible(state, before, scrub=scrub)
     mode: ThinkingMode = "fast" if state.thinking_mode == "fast" else "thinking"
     history = None if latest(state, before) < 0 else state.messages[:before]
     return ModelRequest(state.display_name, n, messages, tools, mode, arrival, history)
@@ -66,7 +69,7 @@ async def ask_model(agent: Agent, n: int) -> Finished:
         The last try's error.
     """
     team = agent.team
-    request = request_of(agent.state, n, agent.tools.definitions, arrival=agent.arrival)
+    request = request_of(agent.state, n, agent.tools.definitions, arrival=agent.arrival, scrub=team.ports.scrub)
     gate = team.gate(agent.model.endpoint)
     tries, waste = 0, Usage()
     while True:

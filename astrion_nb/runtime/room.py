@@ -71,7 +71,7 @@ def after_overflow(agent: Agent, error: ContextOverflow, before: Compaction | No
 def _compact(agent: Agent, context: int | None) -> Compaction:
     team, number = agent.team, agent.id
     questions = {item.id for item in team.state.open_questions() if number in (item.target, item.answerer)}
-    made = compact(agent.state, questions, language=team.language, context=context)
+    made = compact(agent.state, questions, language=team.language, context=context, scrub=team.ports.scrub)
     if made.message is not None:
         team.bus.publish(MessageAppended(number, made.message))
     return made

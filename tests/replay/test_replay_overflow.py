@@ -15,7 +15,7 @@ from astrion_nb.errors import ContextOverflow
 from astrion_nb.ids import LEADER_ID
 from astrion_nb.llm.model import Model, ModelRequest, StreamEvent
 from astrion_nb.llm.scripted import ScriptedModel, Step, call, say
-from astrion_nb.messages import Usage
+from astrion_nb.messages import Message, Usage
 from astrion_nb.runtime.compaction import size
 from astrion_nb.state import TeamState
 
@@ -64,7 +64,7 @@ def reader(usage: bool) -> ScriptedModel:
     return ScriptedModel({"Team Leader": [step(number) for number in range(1, PAGES + 2)]}, check_on_close=False)  # type: ignore[dict-item]
 
 
-def compactions(state: TeamState) -> list[object]:
+def compactions(state: TeamState) -> list[Message]:
     messages = state.agents[LEADER_ID].messages
     return [message for message in messages if message.compaction is not None]
 
@@ -97,6 +97,39 @@ def test_a_context_that_was_known_when_it_was_recorded_is_known_to_the_replay(tm
             recorded = compactions(team.state)
             assert len(recorded) >= 3
         async with Team(tools=[page], home=tmp_path / "two", replay=cassette) as team:
+            assert (await team.run("Read.")).text == "All read."
+            assert compactions(team.state) == recorded
+
+    go(main)
+
+
+@tool(side_effects=True)
+def listing(number: int, folder: str) -> str:
+    """List a folder."""
+    return f"{number}: " + " ".join(f"{folder}/file-{n}.txt" for n in range(6 * number))
+
+
+def test_places_of_the_machine_that_recorded_it_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cassette, place = tmp_path / "lesson.cassette.json", tmp_path / "a-folder-with-a-rather-long-name"
+    place.mkdir()
+    monkeypatch.chdir(place)
+
+    def step(number: int) -> Step:
+        if number > PAGES:
+            return say("All read.")
+        return call("listing", number=number, folder=str(place))
+
+    inner = ScriptedModel({"Team Leader": [step(number) for number in range(1, PAGES + 2)]}, check_on_close=False)
+
+    async def main() -> None:
+        model = Narrow(inner, 14_000)
+        async with Team(model=model, tools=[listing], home=tmp_path / "one", record=cassette, language="en") as team:
+            assert (await team.run("Read.")).text == "All read."
+            recorded = compactions(team.state)
+            assert len(recorded) >= 3
+            assert any("result_limit" in message.compaction for message in recorded)
+            assert str(place) not in str(recorded)
+        async with Team(tools=[listing], home=tmp_path / "two", replay=cassette) as team:
             assert (await team.run("Read.")).text == "All read."
             assert compactions(team.state) == recorded
 
