@@ -44,6 +44,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .printable import one_field
+
 if TYPE_CHECKING:
     from .messages import Usage
 
@@ -79,6 +81,9 @@ class AstrionError(Exception):
 
     def __init__(self, *said: object) -> None:
         super().__init__(*(_encodable(item) if isinstance(item, str) else item for item in said))
+
+    def __str__(self) -> str:
+        return one_field(super().__str__())
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines IPython prints instead of a traceback: one line, no frames."""

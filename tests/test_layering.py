@@ -19,7 +19,7 @@ import astrion_nb
 PACKAGE = Path(astrion_nb.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-VALUES = ("errors", "given", "ids", "messages", "envelope", "events", "state", "status")
+VALUES = ("errors", "given", "ids", "printable", "messages", "envelope", "events", "state", "status")
 ROLES = ("role", "roles", "rolefile", "prompts")
 DISK = ("disk", "lock")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, TeamError
+from ..printable import clean
 from ..render.columns import aligned
 from .args import Help, flag, parse, target, usage
 from .magic import MAGICS, Names, nothing
@@ -259,7 +260,7 @@ class _Verbatim(Rendered):
     """Text that is shown as it is."""
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self)}
+        return {"text/plain": clean(str(self))}
 
 
 @command("roles")

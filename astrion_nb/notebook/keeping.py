@@ -17,6 +17,7 @@ from ..app.team import Team
 from ..errors import AstrionError, TeamBusy, TeamError
 from ..events import Stamped, StatusChanged
 from ..ids import LEADER_ID
+from ..printable import one_field
 from .bridge import POLL, Bridge, KernelLoop, ThreadLoop
 from .frontend import allows_input
 from .remote import RemoteTeam
@@ -252,7 +253,7 @@ def _told(team: Team) -> str:
         lines.append(
             f"  {question.asker} waits for {question.answerer}: {question.text} (%answer {question.question_id} …)"
         )
-    return "\n".join(lines)
+    return "\n".join(map(one_field, lines))
 
 
 async def opened(team: Team) -> None:

@@ -18,7 +18,7 @@ from ..app.result import QuestionInfo, TeamResult
 from ..app.team import Team
 from ..errors import AstrionError, NobodyToAnswer, QuestionError, RunFailed, TeamBusy, TeamError
 from ..events import RunStarted, Stamped
-from ..render.markdown import clean
+from ..printable import one_field
 from .bridge import POLL
 from .frontend import allows_input, has_kernel, read_line
 from .keeping import AT_EXIT, Kept, opened
@@ -256,7 +256,7 @@ class Session(Kept):
                 return True
             return all(name != one.question_id for one in self.look(lambda: team.questions))
 
-        prompt = clean(f"{question.asker} asks ({name}): {question.text}") + "\n> "
+        prompt = one_field(f"{question.asker} asks ({name}): {question.text}") + "\n> "
         text: str | None = ""
         while text is not None and not text.strip():  # Enter alone is no answer
             text = read_line(prompt, settled)

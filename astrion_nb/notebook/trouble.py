@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass
 
 from ..errors import RunFailed
+from ..printable import clean
 
 
 @dataclass(slots=True)
@@ -50,4 +51,4 @@ class Unseen:
         if told and not read:
             raise RunFailed(f"before this cell: {'; '.join(told)}")
         for line in told:
-            print(line, file=sys.stderr)
+            print(clean(line), file=sys.stderr)

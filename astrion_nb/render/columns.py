@@ -9,6 +9,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Sequence
 
+from ..printable import one_field
+
 
 def width(text: str) -> int:
     """Return the columns of a terminal that a text takes."""
@@ -27,13 +29,13 @@ def aligned(rows: Sequence[Sequence[str]], *, ruled: bool = False, right: Collec
     ----------
     rows : sequence of sequence of str
         At least one, all of the same length. White space around a cell is left out; inside one
-        that would break its line it is one blank.
+        that would break its line it is one blank. What cannot be printed is U+FFFD.
     ruled : bool
         Whether a line of dashes parts the first row from the others.
     right : collection of int
         Columns of numbers, which end below each other.
     """
-    rows = [[cell.strip() if cell.isprintable() else " ".join(cell.split()) for cell in row] for row in rows]
+    rows = [[cell.strip() if cell.isprintable() else " ".join(one_field(cell).split()) for cell in row] for row in rows]
     widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:

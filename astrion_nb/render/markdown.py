@@ -32,6 +32,7 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ..printable import clean as clean
 from .rewrite import write
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ DEEPEST = 40
 MOST = 60_000
 """Beginnings and ends of blocks up to which a text is parsed (short table rows are filled up)."""
 
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _ALLOWED_URL = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 _URL_REST = re.compile(r"[^A-Za-z0-9\-._:/?#@!&+,;=%]")
 _LANGUAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+#.-]{0,31}")
@@ -71,13 +71,6 @@ _BLOCKS = {
     "s": "s",
     "link": "a",
 }
-
-
-def clean(text: str) -> str:
-    """Return the text with one kind of line break and without characters that cannot be shown."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 @cache

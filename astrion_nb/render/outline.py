@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from ..envelope import KINDS, Kind
 from ..ids import HUMAN_ID, LEADER_ID
 from ..messages import Message, ToolCall, Usage
+from ..printable import clean, one_field
 from ..state import AgentState, Question, TeamState
 from . import reading
-from .markdown import clean
 from .reading import Said
 from .words import Origin, Words, words
 
@@ -142,6 +142,10 @@ class _Reader:
         choice = "|".join(re.escape(text) for text in sorted(self.hidden, key=len, reverse=True))
         self.pattern = re.compile(rf"(?<![\w])(?:{choice})(?![\w-]|\.\w)") if choice else None
 
+    def named(self, text: str) -> str:
+        """Return a name, or a line that stands beside others."""
+        return one_field(self.shown(text))
+
     def shown(self, text: str) -> str:
         text = clean(text)
         return self.pattern.sub(lambda found: self.hidden[found.group()], text) if self.pattern else text
@@ -149,10 +153,10 @@ class _Reader:
     def part(self, agent: AgentState, since: int | None) -> Part:
         return Part(
             agent.agent_id,
-            self.shown(agent.display_name),
+            self.named(agent.display_name),
             self.words.status[agent.detail or agent.status],
             self.waits_for(agent),
-            self.shown(agent.task_summary),
+            self.named(agent.task_summary),
             self.shown(agent.error),
             self.words.ended.get(agent.detail, self.words.error),
             agent.tokens,
@@ -202,7 +206,7 @@ class _Reader:
                 if index not in taken:
                     orphan = ToolCall(message.tool_call_id or "", names.get(message.tool_call_id or "", "tool"), "")
                     calls = [self.call(orphan, message)]
-                    out.append(Bubble(self.shown(agent.display_name), agent.agent_id, None, "", "", calls=calls))
+                    out.append(Bubble(self.named(agent.display_name), agent.agent_id, None, "", "", calls=calls))
             elif (count := reading.left_out(message)) is not None:
                 line = self.words.compacted[min(count, 2)].format(count=count)
                 out.append(Bubble(line, LEADER_ID, None, "", "", small=True, quiet=True))
@@ -222,7 +226,7 @@ class _Reader:
     def enveloped(self, said: Said, otherwise: int, small: bool, notes: tuple[str, ...] = ()) -> Bubble:
         """Lay out what came in an envelope; ``otherwise`` is whose colour an unknown sender gets."""
         known = self.state.agents.get(said.by) if said.by is not None else None
-        role = self.shown(known.display_name if known is not None else said.name)
+        role = self.named(known.display_name if known is not None else said.name)
         number = known.agent_id if known is not None else otherwise
         return Bubble(role, number, said.kind, said.id, self.shown(said.text), small, notes)
 
@@ -232,7 +236,7 @@ class _Reader:
         if not text.strip():
             kind, text = None, ""
         notes = (self.words.broke_off,) if message.metadata.get("truncated") else ()
-        return Bubble(self.shown(agent.display_name), agent.agent_id, kind, "", text, notes=notes)
+        return Bubble(self.named(agent.display_name), agent.agent_id, kind, "", text, notes=notes)
 
     def call(self, call: ToolCall, answer: Message | None) -> Call:
         short, arguments = self.fields(call.arguments)

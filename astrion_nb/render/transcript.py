@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..messages import Usage
+from ..printable import one_field
 from ..state import TeamState
 from .markdown import Node, tree
 from .outline import Bubble, Call, Outline, lay_out
@@ -107,7 +108,8 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Node:
     """Return a table of the token tree from plain strings."""
 
     def line(tag: str, cells: Iterable[str]) -> Node:
-        return {"t": "tr", "c": [{"t": tag, "c": [cell.replace("\n", " ")] if cell else []} for cell in cells]}
+        texts = (one_field(cell).replace("\n", " ") for cell in cells)
+        return {"t": "tr", "c": [{"t": tag, "c": [text] if text else []} for text in texts]}
 
     body = [line("td", row) for row in rows]
     return {"t": "table", "c": [{"t": "thead", "c": [line("th", head)]}, {"t": "tbody", "c": body}]}

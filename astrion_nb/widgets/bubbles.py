@@ -34,7 +34,8 @@ from typing import Any
 from ..envelope import Kind
 from ..ids import HUMAN_ID, LEADER_ID
 from ..messages import Message, ToolCall
-from ..render.markdown import clean, tree
+from ..printable import clean, one_field
+from ..render.markdown import tree
 from ..render.reading import inserted, left_out, purpose, result
 from ..state import AgentState, TeamState
 
@@ -192,7 +193,7 @@ def _inserted(state: TeamState, agent: AgentState, index: int, message: Message)
         return out, said.text
     out["kind"] = said.kind
     if said.by is None:
-        out["role"] = clean(said.name)
+        out["role"] = one_field(said.name)
     if said.status:
         out["mark"] = said.status
     if said.by_person:
@@ -218,7 +219,7 @@ def result_of(state: TeamState, message: Message) -> dict[str, Any]:
         reply: dict[str, Any] = {"id": answer.id, "kind": answer.kind, "small": 1}
         reply["by"] = HUMAN_ID if answer.by is None else answer.by
         if answer.by is None:
-            reply["role"] = clean(answer.name)
+            reply["role"] = one_field(answer.name)
         out["reply"] = reply | {"body": body(answer.text)}
     out["out"] = pairs(data)
     return out

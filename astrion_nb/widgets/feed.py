@@ -48,7 +48,7 @@ from ..events import (
 )
 from ..ids import HUMAN_ID, LEADER_ID
 from ..messages import Message
-from ..render.markdown import clean
+from ..printable import clean, one_field
 from ..state import Question, TeamState
 from .bubbles import body
 from .lanes import Json, Lanes, window_of
@@ -223,7 +223,7 @@ class Feed:
 
     def _team_fields(self, state: TeamState) -> Json:
         return {
-            "title": clean(state.title),
+            "title": one_field(state.title),
             "leader": state.leader,
             "run": state.run,
             "status": state.run_status,

@@ -14,7 +14,7 @@ from typing import Any
 from ..envelope import Kind
 from ..ids import LEADER_ID
 from ..messages import Message
-from ..render.markdown import clean
+from ..printable import clean, one_field
 from ..render.reading import opens
 from ..state import AgentState, TeamState
 from .bubbles import LONGEST, against, body, bubble, is_bubble, result_of
@@ -258,12 +258,12 @@ def _pass(agent: AgentState, lane: Lane, index: int) -> None:
 
 def _fields(agent: AgentState, waits: list[int]) -> Json:
     return {
-        "name": clean(agent.display_name),
+        "name": one_field(agent.display_name),
         "status": agent.status,
         "detail": agent.detail,
         "error": clean(agent.error),
         "waits": waits,
-        "task": clean(agent.task_summary),
+        "task": one_field(agent.task_summary),
         "tokens": agent.tokens.total,
         "inbox": len(agent.pending),
         "model": clean(agent.model_key),

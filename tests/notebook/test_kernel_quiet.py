@@ -6,6 +6,7 @@ Each test runs on the installed kernel, and with the slow tests on every other o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -238,3 +239,33 @@ def test_question_marks_reach_the_agent_wherever_the_line_stands(kernel: Kernel,
     shown = kernel.ok("%ask?")
     assert "%ask" in json.dumps(shown.reply["payload"])
     assert len(cast.member_requests) == asked
+
+
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
+
+
+def test_no_control_sequence_and_no_turned_line_reaches_who_looks(kernel: Kernel, server: StrictServer) -> None:
+    evil = "a\x1b[31m b\x1b]0;t\x07 \u202ec\u2066 \x9b2J\rd"
+    ask = calls(("ask_master", {"question": evil, "question_id": "q1"}))
+    spoken = {"assistant"}
+    server.on_request = lambda request, n: text(evil) if spoken & {m["role"] for m in request["messages"]} else ask
+    kernel.ok("%load_ext astrion_nb")
+    kernel.answers = ["blue"]
+    lines = f"%%team --wait --leader human --roles researcher\nLook {evil}"
+    shown = [kernel.ok(lines), kernel.ok("%astrion")]
+    kernel.ok(lines.replace("--wait", "--no-wait"))
+    kernel.ok("import time\nwhile not team.questions:\n    time.sleep(0.02)")
+    conversation_id = kernel.ok("print(team.conversation_id)").out.strip()
+    kernel.ok("%reload_ext astrion_nb")
+    shown += [kernel.run(f"%astrion resume {conversation_id}")]
+    for line in ("conversations", "agents", "why researcher_1", f"resume {evil!r}", f"why {evil!r}"):
+        shown.append(kernel.run(f"get_ipython().run_line_magic('astrion', {line!r})"))
+    shown.append(kernel.run(f"get_ipython().run_line_magic('ask', {'researcher_1 ' + evil!r})"))
+    for cell in shown:
+        told = [cell.out, cell.err, cell.text, *cell.prompts, *cell.traceback, cell.error]
+        told += [str(data) for display in cell.displays for data in display.values()]
+        for part in told:
+            assert CONTROL.search(part) is None
+    for cell in (*shown[2:5], *shown[6:-1]):
+        assert TURNING.search(cell.out + "".join(cell.displays[-1]["text/plain"] if cell.displays else "")) is None
