@@ -7,12 +7,18 @@ standard output, everything said to a person on the way goes to standard error.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import AstrionError
+from ..home import extra_command, language
+
+if TYPE_CHECKING:
+    from ..render.words import Words
 
 PROGRAM = "python -m astrion_nb"
 INTERRUPTED = 130
@@ -71,13 +77,20 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = ()) ->
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print(interface().interrupted, file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output wants no more of it; Python would complain once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
+
+
+def interface() -> Words:
+    """Return the words of what is said in a terminal, in the language of the environment."""
+    from ..render.words import words
+
+    return words(language())
 
 
 def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
@@ -112,24 +125,19 @@ def _fetch(arguments: argparse.Namespace) -> int:
     from ..llm.weights_fetch import cli_fetch
 
     cli_fetch(arguments.names)
+    if importlib.util.find_spec("xllamacpp") is None:
+        print(interface().extra_too.format(command=extra_command("local")), file=sys.stderr)
     return 0
 
 
 def _list(_: argparse.Namespace) -> int:
-    from ..llm.weights import describe
+    from ..llm.weights import find, pins
     from ..render.columns import aligned
 
-    rows = [("NAME", "MODEL KEY", "SIZE", "LICENCE", "WHERE, OR HOW TO GET IT")]
-    rows += [
-        (
-            each["name"],
-            each["key"],
-            f"{each['size'] / 1e6:.0f} MB",
-            each["licence"],
-            str(each["path"] or each["command"]),
-        )
-        for each in describe()
-    ]
+    rows = [interface().weights_columns]
+    for each in pins().values():
+        place = str(find(each) or each.command)
+        rows.append((each.name, each.key, each.download_size, each.licence, place))
     print(*aligned(rows), sep="\n")
     return 0
 

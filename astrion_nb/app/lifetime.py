@@ -185,7 +185,7 @@ class Lived(Observed):
 
     def result(self) -> TeamResult:
         """Return how the last run ended, or what there is of a running one."""
-        return team_result(self.state, tuple(self._unanswered))
+        return team_result(self.state, tuple(self._unanswered), self.cost)
 
 
 async def ended(tasks: Iterable[asyncio.Task[None] | None]) -> None:

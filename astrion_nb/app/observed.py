@@ -125,12 +125,16 @@ class Observed:
 
     @property
     def cost(self) -> float | None:
-        """What the conversation has cost, or ``None`` where a price is missing."""
-        return self._opened.runtime.cost() if self._opened is not None else None
+        """What the conversation has cost, or ``None`` where a price is missing or a recording answers."""
+        return None if self._opened is None or self.origin == "replayed" else self._opened.runtime.cost()
+
+    def prices(self, key: str, usage: Usage) -> float | None:
+        """Return what tokens of a model cost, or ``None`` where no price is known or a recording answers."""
+        return None if self._opened is None or self.origin == "replayed" else self._opened.models.cost(key, usage)
 
     @property
     def transcript(self) -> str:
         """The conversation as plain text."""
         from ..render.transcript import transcript_text
 
-        return transcript_text(self.state)
+        return transcript_text(self.state, prices=self.prices)

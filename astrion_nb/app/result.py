@@ -87,6 +87,8 @@ class TeamResult:
         Why it did not complete.
     unanswered : tuple of str
         Questions that needed a person where none could act, one line each.
+    cost : float, optional
+        Of the whole conversation, in the currency of the prices in ``models.toml``; ``None`` where one is missing.
     """
 
     text: str
@@ -96,6 +98,7 @@ class TeamResult:
     conversation_id: str
     error: str = ""
     unanswered: tuple[str, ...] = ()
+    cost: float | None = None
 
 
 def agent_info(state: TeamState, agent: AgentState) -> AgentInfo:
@@ -148,7 +151,7 @@ def refused_question(state: TeamState, event: MessageAppended) -> str:
     return ""
 
 
-def team_result(state: TeamState, unanswered: tuple[str, ...]) -> TeamResult:
+def team_result(state: TeamState, unanswered: tuple[str, ...], cost: float | None = None) -> TeamResult:
     """Return how the last run ended."""
     return TeamResult(
         state.run_text,
@@ -158,4 +161,5 @@ def team_result(state: TeamState, unanswered: tuple[str, ...]) -> TeamResult:
         state.conversation_id,
         state.run_error,
         unanswered,
+        cost,
     )

@@ -282,5 +282,5 @@ def _missing(name: str, path: Path, pin: Weights | None) -> ConfigError:
     if pin is None:
         return ConfigError(f"there is no model file {path}; correct the path, or use a name: {', '.join(pins())}")
     return ConfigError(
-        f"the local model {name} has not been fetched ({pin.download / 1e6:.0f} MB); run in a terminal: {pin.command}"
+        f"the local model {name} has not been fetched ({pin.download_size}); run in a terminal: {pin.command}"
     )

@@ -14,7 +14,6 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import ConfigError
 
@@ -87,6 +86,16 @@ class Weights:
     def command(self) -> str:
         """The command that fetches these weights."""
         return f"python -m astrion_nb local fetch {self.name}"
+
+    @property
+    def download_size(self) -> str:
+        """What is downloaded to have them, in words."""
+        return size_text(self.download)
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes in words, the same wherever it is said."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
 @functools.cache
@@ -161,29 +170,6 @@ def find(name: str | Weights) -> Path | None:
 def available() -> dict[str, Path]:
     """Return the weights that are in the cache, by name."""
     return {name: path for name, weights in pins().items() if (path := find(weights)) is not None}
-
-
-def describe() -> list[dict[str, Any]]:
-    """Return what there is to know about each of the weights: one dict a name, in order.
-
-    Keys: ``name``, ``key``, ``title``, ``licence``, ``source``, ``size`` and ``download`` (bytes),
-    ``path`` (``None`` when not fetched), ``command`` (which fetches it).
-    """
-    here = available()
-    return [
-        {
-            "name": name,
-            "key": weights.key,
-            "title": weights.title,
-            "licence": weights.licence,
-            "source": weights.source,
-            "size": weights.size,
-            "download": weights.download,
-            "path": here.get(name),
-            "command": weights.command,
-        }
-        for name, weights in pins().items()
-    ]
 
 
 def _sidecar(path: Path) -> Path:

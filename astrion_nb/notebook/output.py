@@ -50,8 +50,13 @@ class Rendered(str):
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        return str(self)
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Write the text as it is where a cell shows it, and as any text within a list or a tuple.
+
+        IPython prefers its own printer of texts to the bundle below.
+        """
+        alone = len(printer.stack) == 1
+        printer.text(self._repr_mimebundle_()["text/plain"] if alone else repr(str(self)))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from ..render.markdown import clean, safe_markdown

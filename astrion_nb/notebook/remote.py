@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class RemoteTeam:
-    """Stands for a :class:`~astrion_nb.app.team.Team` that runs on another loop.
+    """The team of this kernel; ``%%team`` starts one, and ``%%team --help`` lists its flags.
 
-    Everything public of ``Team`` works, ``await`` included: ``await team.run("…")``,
-    ``team.agents``, ``async for event in team.events()``.
+    Stands for a :class:`~astrion_nb.app.team.Team` that runs on another loop. Everything public of
+    ``Team`` works, ``await`` included: ``await team.run("…")``, ``team.agents``, ``async for event in team.events()``.
     """
 
     def __init__(self, team: Team, bridge: Bridge) -> None:
@@ -34,12 +34,12 @@ class RemoteTeam:
     def __repr__(self) -> str:
         from ..render.board import board_text
 
-        return self._bridge.look(lambda: board_text(self._team.state))
+        return self._bridge.look(lambda: board_text(self._team.state, prices=self._team.prices))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from ..render.board import board_bundle
 
-        return self._bridge.look(lambda: board_bundle(self._team.state))
+        return self._bridge.look(lambda: board_bundle(self._team.state, prices=self._team.prices))
 
     def __dir__(self) -> list[str]:
         return [name for name in dir(self._team) if not name.startswith("_")]

@@ -7,6 +7,7 @@ keeping to :mod:`~astrion_nb.notebook.keeping`.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import sys
 import threading
@@ -19,8 +20,9 @@ from ..app.team import Team
 from ..errors import AstrionError, NobodyToAnswer, QuestionError, RunFailed, TeamBusy, TeamError
 from ..events import RunStarted, Stamped
 from ..printable import one_field
+from ..render.words import Words
 from .bridge import POLL
-from .frontend import allows_input, has_kernel, read_line
+from .frontend import allows_input, ending, has_kernel, read_line
 from .keeping import AT_EXIT, Kept, opened
 from .output import show_static
 from .shown import Shown, transcript
@@ -89,14 +91,14 @@ class Session(Kept):
         shown = self._shown(team, self.look(lambda: _counts(team)), silent=silent)
         self._show_view(shown)
         try:
-            self.do(team.start(text))
-        except KeyboardInterrupt:
-            shown.close_view()
-            raise self._interrupted(team) from None
+            error = _told_of_interrupt(lambda: self.do(team.start(text)), lambda: self._interrupted(team))
         except BaseException:
             shown.close_view()
             self.shown = last
             raise
+        if error is not None:
+            shown.close_view()
+            raise error
         return shown
 
     def act(self, deed: Callable[[Team], Coroutine[Any, Any, T]]) -> T:
@@ -126,7 +128,7 @@ class Session(Kept):
             shown = self._shown(team, begun[0], silent=True)
             self._show_view(shown)
             if shown.view is None and allows_input(self.shell):
-                print("the team is at work: %astrion wait waits for it and shows what it did")
+                print(self.words.at_work)
             shown.finishing = self.bridge.submit(self._finish(shown, None))
         return done
 
@@ -163,7 +165,8 @@ class Session(Kept):
         timeout : float or None
             Seconds.
         again : bool
-            Another cell has begun the run: the transcript is shown here only if it is not in that one.
+            Another cell has begun the run: the transcript is shown here only if it is not in that one, or the
+            run failed; else it is said how the run ended.
 
         Raises
         ------
@@ -179,23 +182,27 @@ class Session(Kept):
         self._waiting += 1
         try:
             team.attended = team.attended or allows_input(self.shell)
-            future = self.bridge.submit(team.wait(timeout=timeout))
-            self._pump(future, team)
-            if shown.finishing is not None:
-                self._pump(shown.finishing, team)
-            result = future.result()
-        except KeyboardInterrupt:
-            error = self._interrupted(team)
+
+            def pump() -> None:
+                future = self.bridge.submit(team.wait(timeout=timeout))
+                self._pump(future, team)
+                if shown.finishing is not None:
+                    self._pump(shown.finishing, team)
+                future.result()
+
+            error = _told_of_interrupt(pump, lambda: self._interrupted(team))
             result = self.look(team.result)
         except RunFailed as failed:
             error, result = failed, self.look(team.result)
         finally:
             self._waiting -= 1
         shown.trouble.text = ""  # who waits is told by the error itself
-        if not again or (shown.silent and not shown.told):
+        if not again or error is not None or (shown.silent and not shown.told):
             shown.told = True
             shown.close_view()
             show_static(self.look(shown.bundle))
+        elif result.status != "timed_out":
+            print(self.look(lambda: _rest(team, self.words)))
         if error is not None:
             raise error
         if result.unanswered:
@@ -211,17 +218,29 @@ class Session(Kept):
     def _interrupted(self, team: Team) -> BaseException:
         """Stop what a cell waited for; a second interrupt only lets go of it."""
 
-        async def stop() -> list[str]:
+        stopping: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
+        begun: list[asyncio.Task[None]] = []
+
+        async def stop() -> None:
             names = [agent.display_name for agent in team.state.agents.values() if agent.status in _AT_WORK]
-            await team.stop(reason="the cell was interrupted")
-            return names
+            try:
+                await team.stop(reason="the cell was interrupted")
+            except BaseException as error:
+                stopping.set_exception(error)
+            else:
+                stopping.set_result(names)
+
+        def begin() -> None:
+            if not begun:
+                begun.append(asyncio.ensure_future(stop()))
 
         try:
-            stopping = self.bridge.submit(stop())  # first of all: a blocked loop stops them as soon as it can
+            self.bridge.call(begin)  # first of all: a blocked loop stops them as soon as it can
             while not stopping.done():
                 self.bridge.pump(stopping, POLL)
             at_work = stopping.result()
         except KeyboardInterrupt:
+            self.bridge.call(begin)  # this one may have come before anything was said to the loop
             return TeamError("let go of the team, which is still stopping: see %astrion, wait with %astrion wait")
         names = f" ({', '.join(at_work)})" if at_work else ""
         return TeamError(f"interrupted: the run was stopped{names}; go on with %%team --continue")
@@ -239,6 +258,9 @@ class Session(Kept):
         seen: dict[str, float] = {}
         while not future.done():
             self.bridge.pump(future, POLL)
+            if ending(self.shell):
+                future.cancel()
+                raise TeamError("the kernel is ending: the team is put away, and %astrion resume goes on with it")
             if future.done() or not allows_input(self.shell) or self._clicks_arrive():
                 continue
             for question in self.look(lambda: team.questions):
@@ -252,11 +274,12 @@ class Session(Kept):
         name = question.question_id
 
         def settled() -> bool:
-            if future.done() or self._clicks_arrive():
+            if future.done() or ending(self.shell) or self._clicks_arrive():
                 return True
             return all(name != one.question_id for one in self.look(lambda: team.questions))
 
-        prompt = one_field(f"{question.asker} asks ({name}): {question.text}") + "\n> "
+        asked = self.words.prompt.format(asker=question.asker, id=name, text=question.text)
+        prompt = one_field(asked) + "\n> "
         text: str | None = ""
         while text is not None and not text.strip():  # Enter alone is no answer
             text = read_line(prompt, settled)
@@ -276,11 +299,14 @@ class Session(Kept):
         team = self.current()
         team.attended = team.attended or allows_input(self.shell)
         future = self.bridge.submit(team.ask(target, text, timeout=timeout))
-        try:
-            self._pump(future, team)
-        except KeyboardInterrupt:
+
+        def withdrawn() -> TeamError:
             future.cancel()
-            raise TeamError(f"interrupted: the question to {target} is withdrawn; the team works on") from None
+            return TeamError(f"interrupted: the question to {target} is withdrawn; the team works on")
+
+        error = _told_of_interrupt(lambda: self._pump(future, team), withdrawn)
+        if error is not None:
+            raise error
         return future.result()
 
     def wait_again(self, timeout: float | None) -> None:
@@ -308,11 +334,35 @@ class Session(Kept):
             shown.show_view(attach(shown.team, self.bridge))
         except ImportError as error:
             if not self._told_viewless and allows_input(self.shell):
-                print(f"no live view: {error}; pip install ipywidgets anywidget", file=sys.stderr)
+                why = f"{error}; pip install ipywidgets anywidget"
+                print(self.words.no_view.format(why=why), file=sys.stderr)
             self._told_viewless = True
         except Exception as error:  # a view never ends a run
             shown.close_view()
-            print(f"no live view: {error!r}", file=sys.stderr)
+            print(self.words.no_view.format(why=repr(error)), file=sys.stderr)
+
+
+def _told_of_interrupt(wait: Callable[[], object], interrupted: Callable[[], T]) -> T | None:
+    """Wait; return what is to be told of an interrupt, or nothing.
+
+    A second interrupt can come at once, before anything has been done about the first: both are one then.
+    """
+    try:
+        try:
+            wait()
+        except KeyboardInterrupt:
+            return interrupted()
+    except KeyboardInterrupt:
+        return interrupted()
+    return None
+
+
+def _rest(team: Team, text: Words) -> str:
+    """Say that everybody rests, and how the last run ended. On the team's loop."""
+    state = team.state
+    how = text.run[state.run_status] if state.run_status else text.no_run
+    why = text.colon + text.reason(state.run_error) if state.run_error else ""
+    return text.rests.format(run=how.rstrip(".。") + why if why else how)
 
 
 def _counts(team: Team) -> dict[int, int]:

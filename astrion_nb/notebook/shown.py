@@ -96,4 +96,5 @@ class Shown:
 
 def transcript(team: Team, since: Mapping[int, int] | None = None) -> dict[str, str]:
     """Return a conversation, or what came after so many messages of each agent, as a display bundle."""
-    return bundle(team.state, since=since, origin=team.origin, hide=[(str(team.config.home.root), "~")])
+    hide = [(str(team.config.home.root), "~")]
+    return bundle(team.state, since=since, origin=team.origin, hide=hide, prices=team.prices)

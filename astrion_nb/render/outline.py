@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..envelope import KINDS, Kind
+from ..envelope import Kind
 from ..ids import HUMAN_ID, LEADER_ID
 from ..messages import Message, ToolCall, Usage
 from ..printable import clean, one_field
@@ -25,6 +25,8 @@ from . import reading
 from .reading import Said
 from .words import Origin, Words, words
 
+Prices = Callable[[str, Usage], float | None]
+"""``prices(model_key, usage)``: what a usage cost, or ``None`` where no price is known."""
 CUT = 2_000
 """Characters of a tool's arguments, and of its result, that are shown."""
 _SHORT = 40
@@ -39,7 +41,8 @@ class Call:
     short: str
     arguments: str
     result: str | None
-    refused: bool = False
+    ended: str = ""
+    """How it ended, in a word, if it brought nothing."""
     reply: Bubble | None = None
 
 
@@ -76,11 +79,8 @@ class Bubble:
     calls: list[Call] = field(default_factory=list)
     quiet: bool = False
     """Nobody speaks: ``role`` is a line about the conversation, and all that there is."""
-
-    @property
-    def purpose(self) -> str:
-        """The envelope's word, or an empty string."""
-        return "" if self.kind is None else KINDS[self.kind].label
+    purpose: str = ""
+    """The word for ``kind``, or an empty string."""
 
 
 @dataclass(slots=True)
@@ -96,6 +96,9 @@ class Part:
     ended: str
     """What ``error`` is the reason of, in a word: only of a failure it is an error."""
     usage: Usage
+    cost: float | None
+    counted: str
+    """Tokens and cost, in words; empty when there are none."""
     bubbles: list[Bubble]
 
 
@@ -123,18 +126,21 @@ class Outline:
     error: str
     ended: str
     """As for a :class:`Part`."""
-    usage: Usage
+    counted: str
+    """As for a :class:`Part`, of all."""
 
     def errors(self, *, each: bool) -> list[str]:
         """Return the run's error and the leader's, with ``each`` every agent's under its name."""
         how = {self.leader.error: self.leader.ended, self.error: self.ended}
-        errors = [f"{how[error]}: {error}" for error in dict.fromkeys((self.error, self.leader.error)) if error]
-        return errors + [f"{part.name}: {part.error}" for part in self.agents if part.error and each]
+        colon = self.words.colon
+        errors = [f"{how[error]}{colon}{error}" for error in dict.fromkeys((self.error, self.leader.error)) if error]
+        return errors + [f"{part.name}{colon}{part.error}" for part in self.agents if part.error and each]
 
 
 class _Reader:
-    def __init__(self, state: TeamState, hide: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, state: TeamState, hide: Iterable[tuple[str, str]], prices: Prices | None) -> None:
         self.state = state
+        self.prices = prices
         self.words = words(state.language)
         pairs = [(state.project_path.rstrip("/\\"), "."), (state.conversation_id, "conversation"), *hide]
         self.hidden = {text: shown for text, shown in pairs if len(text) > 1}
@@ -150,16 +156,33 @@ class _Reader:
         text = clean(text)
         return self.pattern.sub(lambda found: self.hidden[found.group()], text) if self.pattern else text
 
+    def cost(self, agents: Iterable[AgentState]) -> float | None:
+        """Return what agents have cost, or ``None`` where a price is not known."""
+        if self.prices is None:
+            return None
+        costs = [self.prices(key, usage) for agent in agents for key, usage in agent.usage.items()]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if costs and len(known) == len(costs) else None
+
+    def spent(self, usage: Usage, cost: float | None) -> str:
+        return self.words.spent(usage.total, usage.input, usage.output, cost)
+
+    def error(self, text: str) -> str:
+        return self.words.reason(self.shown(text))
+
     def part(self, agent: AgentState, since: int | None) -> Part:
+        cost = self.cost([agent])
         return Part(
             agent.agent_id,
             self.named(agent.display_name),
             self.words.status[agent.detail or agent.status],
             self.waits_for(agent),
-            self.named(agent.task_summary),
-            self.shown(agent.error),
+            self.named(reading.task(agent)),
+            self.error(agent.error),
             self.words.ended.get(agent.detail, self.words.error),
             agent.tokens,
+            cost,
+            self.spent(agent.tokens, cost),
             [] if since is None else self.bubbles(agent, since),
         )
 
@@ -177,7 +200,7 @@ class _Reader:
         return target == HUMAN_ID or (target == LEADER_ID and self.state.leader == "human")
 
     def answerer(self, question: Question) -> str:
-        return self.words.you if self.by_person(question) else self.shown(self.state.name_of(question.answerer))
+        return self.words.you if self.by_person(question) else self.named(self.state.name_of(question.answerer))
 
     def bubbles(self, agent: AgentState, since: int) -> list[Bubble]:
         names = {call.id: call.name for message in agent.messages for call in message.tool_calls}
@@ -228,7 +251,20 @@ class _Reader:
         known = self.state.agents.get(said.by) if said.by is not None else None
         role = self.named(known.display_name if known is not None else said.name)
         number = known.agent_id if known is not None else otherwise
-        return Bubble(role, number, said.kind, said.id, self.shown(said.text), small, notes)
+        return self.bubble(role, number, said.kind, said.id, self.shown(said.text), small, notes)
+
+    def bubble(
+        self,
+        role: str,
+        number: int,
+        kind: Kind | None,
+        id: str,
+        text: str,
+        small: bool = False,
+        notes: tuple[str, ...] = (),
+    ) -> Bubble:
+        purpose = "" if kind is None else self.words.kind[kind]
+        return Bubble(role, number, kind, id, text, small, notes, purpose=purpose)
 
     def written(self, agent: AgentState, message: Message, opened_by: Kind | None) -> Bubble:
         text = self.shown(message.content or "")
@@ -236,7 +272,7 @@ class _Reader:
         if not text.strip():
             kind, text = None, ""
         notes = (self.words.broke_off,) if message.metadata.get("truncated") else ()
-        return Bubble(self.named(agent.display_name), agent.agent_id, kind, "", text, notes=notes)
+        return self.bubble(self.named(agent.display_name), agent.agent_id, kind, "", text, notes=notes)
 
     def call(self, call: ToolCall, answer: Message | None) -> Call:
         short, arguments = self.fields(call.arguments)
@@ -245,7 +281,8 @@ class _Reader:
             return out
         content = answer.content or ""
         data, reply = reading.result(self.state, content)
-        out.refused = data is not None and data.get("success") is False
+        if fate := reading.fate(self.state, data):
+            out.ended = self.words.status.get(fate, self.words.refused)
         if reply is not None:
             out.reply = self.enveloped(reply, LEADER_ID, small=True)
             content = json.dumps(data, ensure_ascii=False)
@@ -289,6 +326,7 @@ def lay_out(
     since: Mapping[int, int] | None = None,
     hide: Iterable[tuple[str, str]] = (),
     messages: bool = True,
+    prices: Prices | None = None,
 ) -> Outline:
     """Lay a conversation out for reading.
 
@@ -306,8 +344,10 @@ def lay_out(
         path and the conversation's id are replaced always.
     messages : bool
         Whether to lay out what was said; without, only how the agents stand.
+    prices : callable, optional
+        What tokens cost; without it nothing is said about costs.
     """
-    reader = _Reader(state, hide)
+    reader = _Reader(state, hide, prices)
     text = reader.words
     shown = since or {}
 
@@ -340,7 +380,7 @@ def lay_out(
         questions,
         [reader.shown(warning) for warning in state.warnings],
         text.run.get(state.run_status, ""),
-        reader.shown(state.run_error),
+        reader.error(state.run_error),
         text.ended.get(state.run_status, text.error),
-        state.usage(),
+        reader.spent(state.usage(), reader.cost(state.agents.values())),
     )

@@ -33,24 +33,21 @@ def _colour(number: int) -> str:
     return _GREY if number < 0 else _COLOURS[number % len(_COLOURS)]
 
 
-def _span(text: str, style: str = _QUIET, language: str = "") -> str:
-    lang = f' lang="{language}"' if language else ""
-    return f'<span{lang} style="{style}">{text_html(text)}</span>'
+def _span(text: str, style: str = _QUIET) -> str:
+    return f'<span style="{style}">{text_html(text)}</span>'
 
 
-def _head(bubble: Bubble, text: Words) -> str:
-    about = [bubble.id, text.gloss.get(bubble.kind, "") if bubble.kind else ""]
-    title = " · ".join(part for part in about if part)
+def _head(bubble: Bubble) -> str:
     parts = [f"<strong>{text_html(bubble.role)}</strong>"]
     if bubble.purpose:
-        parts.append(_span(bubble.purpose, language="zh-CN"))
+        parts.append(_span(bubble.purpose))
     parts += [_span(f"({note})") for note in bubble.notes]
-    attribute = f' title="{escape(title)}"' if title else ""
+    attribute = f' title="{escape(bubble.id)}"' if bubble.id else ""
     return f"<span{attribute}>{' '.join(parts)}</span>"
 
 
 def _call(call: Call, text: Words) -> str:
-    state = text.no_result if call.result is None else text.refused if call.refused else ""
+    state = text.no_result if call.result is None else call.ended
     about = " · ".join(part for part in (call.short, state) if part)
     out = [
         '<details style="margin:.3em 0;font-size:.92em">',
@@ -77,7 +74,7 @@ def _bubble(bubble: Bubble, text: Words) -> str:
         f"background:rgba(128,128,128,{shade});border-radius:0 6px 6px 0{size}"
     )
     body = to_html(tree(bubble.text))
-    head = _head(bubble, text)
+    head = _head(bubble)
     if bubble.small and len(bubble.text) > _FOLDED:
         said = f'<details><summary style="{_HEAD};cursor:pointer">{head}</summary>{body}</details>'
     else:
@@ -85,17 +82,10 @@ def _bubble(bubble: Bubble, text: Words) -> str:
     return f'<div style="{box}">{said}{"".join(_call(call, text) for call in bubble.calls)}</div>'
 
 
-def _tokens(part: Part, text: Words) -> str:
-    usage = part.usage
-    if not usage.total:
-        return ""
-    return text.tokens_split.format(total=usage.total, input=usage.input, output=usage.output)
-
-
 def _agent(part: Part, text: Words) -> str:
     waits = f"{part.status} ({part.waits_for})" if part.waits_for else part.status
-    about = " · ".join(piece for piece in (waits, part.summary, _tokens(part, text)) if piece)
-    error = _alert(f"{part.ended}: {part.error}") if part.error else ""
+    about = " · ".join(piece for piece in (waits, part.summary, part.counted) if piece)
+    error = _alert(f"{part.ended}{text.colon}{part.error}") if part.error else ""
     return (
         f'<details style="margin:.3em 0;padding:.3em .8em;border:1px solid {_SOFT};'
         f'border-left:3px solid {_colour(part.number)};border-radius:0 6px 6px 0">'
@@ -175,9 +165,7 @@ def _closing(outline: Outline, *, each: bool) -> list[str]:
             f'<div style="{_TITLE}">{text.warnings}</div><ul style="margin:.2em 0;padding-left:1.6em">{items}</ul>'
         )
     lines += [_alert(error) for error in outline.errors(each=each)]
-    usage = outline.usage
-    counted = text.tokens_split.format(total=usage.total, input=usage.input, output=usage.output) if usage.total else ""
-    footer = " · ".join(part for part in (outline.run, counted) if part)
+    footer = " · ".join(part for part in (outline.run, outline.counted) if part)
     if footer:
         lines.append(f'<div style="{_HEAD};margin-top:.9em">{_span(footer)}</div>')
     return lines

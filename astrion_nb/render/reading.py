@@ -9,6 +9,7 @@ Source: message protocol §6; decisions 7, 8, 9, 10; data model §5, §7.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..envelope import Envelope, Kind, parse
 from ..errors import EnvelopeError
 from ..ids import HUMAN_ID, LEADER_ID
 from ..messages import Message
-from ..state import AgentState, TeamState
+from ..state import SUMMARY_LENGTH, AgentState, TeamState
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,16 @@ def opens(agent: AgentState, message: Message) -> Kind | None:
     return envelope.kind if envelope is not None else None
 
 
+def task(agent: AgentState) -> str:
+    """Return an agent's task in a line, with a mark where that was cut; what is stored has none."""
+    said = agent.task_summary
+    if len(said) < SUMMARY_LENGTH:
+        return said
+    told = [item.content for item in agent.pending] + [message.content or "" for message in agent.messages]
+    rests = [text.partition(said)[2][:1] for text in told]
+    return said.rstrip() + "…" if any(rest.isprintable() and rest for rest in rests) else said
+
+
 def left_out(message: Message) -> int | None:
     """Return how many messages a compaction leaves out of the requests (0: only cuts results); ``None`` for others."""
     said = message.compaction
@@ -105,6 +116,29 @@ def purpose(agent: AgentState, message: Message, opened_by: Kind | None) -> Kind
         return None  # what broke off reached nobody
     # Decision 10: text beside tool calls is progress, text without is the end of the turn.
     return "progress" if message.tool_calls else "answer" if opened_by == "ask" else "completion"
+
+
+_CLOSED = re.compile(
+    r"not started: (cancelled|timed out)$|(cancelled|timed out) while it ran;|(interrupted): the program ended"
+)
+"""How the results begin that a turn's end gives to its open calls."""
+_FATES = {"cancelled": "stopped", "timed out": "timed_out"}
+_ENDED = ("stopped", "timed_out", "interrupted", "terminated", "failed")
+
+
+def fate(state: TeamState, data: dict[str, Any] | None) -> str:
+    """Return how a call ended that brought nothing, by its result: ``refused``, or how caller or answerer ended."""
+    if data is None or data.get("success") is not False:
+        return ""
+    error = str(data.get("error") or "")
+    if closed := _CLOSED.match(error):
+        how = closed[closed.lastindex or 0]
+        return _FATES.get(how, how)
+    question = state.questions.get(str(data.get("question_id")))
+    if question is not None and question.status == "closed":
+        told = error.removeprefix(f"{state.name_of(question.answerer)}: ")
+        return next((how for how in _ENDED if told != error and told.startswith(how)), "refused")
+    return "refused"
 
 
 def result(state: TeamState, content: str) -> tuple[dict[str, Any] | None, Said | None]:

@@ -14,10 +14,10 @@ from ..messages import Usage
 from ..printable import one_field
 from ..state import TeamState
 from .markdown import Node, tree
-from .outline import Bubble, Call, Outline, lay_out
+from .outline import Bubble, Call, Outline, Prices, lay_out
 from .page import page
 from .rewrite import write
-from .words import Origin, Words
+from .words import Origin, Words, price
 
 
 def transcript_text(state: TeamState, **options: Any) -> str:
@@ -27,7 +27,7 @@ def transcript_text(state: TeamState, **options: Any) -> str:
     ----------
     state : TeamState
     **options
-        ``origin``, ``since`` and ``hide`` of :func:`~astrion_nb.render.outline.lay_out`.
+        ``origin``, ``since``, ``hide`` and ``prices`` of :func:`~astrion_nb.render.outline.lay_out`.
     """
     return _text(lay_out(state, **options))
 
@@ -62,16 +62,17 @@ def bundle(
     origin: Origin = "live",
     since: Mapping[int, int] | None = None,
     hide: Iterable[tuple[str, str]] = (),
+    prices: Prices | None = None,
 ) -> dict[str, str]:
     """Return the transcript as a display bundle: HTML, Markdown and plain text.
 
     Parameters
     ----------
     state : TeamState
-    origin, since, hide
+    origin, since, hide, prices
         As for :func:`~astrion_nb.render.outline.lay_out`.
     """
-    outline = lay_out(state, origin=origin, since=since, hide=hide)
+    outline = lay_out(state, origin=origin, since=since, hide=hide, prices=prices)
     return {"text/html": page(outline), "text/markdown": write(_document(outline)), "text/plain": _text(outline)}
 
 
@@ -84,24 +85,34 @@ def export_markdown(state: TeamState, **options: Any) -> str:
     **options
         As for :func:`transcript_text`.
     """
+    prices: Prices | None = options.get("prices")
     outline = lay_out(state, **options)
     text = outline.words
-    agents = [
-        [str(agent.agent_id), agent.display_name, agent.role_id, agent.model_key, f"{agent.tokens.total:,}"]
-        for agent in state.members()
-    ]
-    leader = state.leader_state
-    agents.insert(0, ["", leader.display_name, "", leader.model_key, f"{leader.tokens.total:,}"])
+    costs = {part.number: part.cost for part in (outline.leader, *outline.agents)}
+    rows = []
+    for agent in (state.leader_state, *state.members()):
+        about = [agent.display_name, agent.role_id, agent.model_key, f"{agent.tokens.total:,}"]
+        rows.append([str(agent.agent_id or ""), *about, price(costs.get(agent.agent_id))])
+    head = [*text.columns[:2], text.role_column, text.model_column, text.columns[5], text.cost_column]
+    agents = filled([head, *rows])
     spent: dict[str, Usage] = {}
     for agent in state.agents.values():
         for key, usage in agent.usage.items():
             spent[key] = spent.get(key, Usage()) + usage
-    models = [[key, _counted(usage, text)] for key, usage in sorted(spent.items())]
+    models = [
+        [key, text.spent(usage.total, usage.input, usage.output, prices(key, usage) if prices else None)]
+        for key, usage in sorted(spent.items())
+    ]
     front: list[Node] = [{"t": "h1", "c": [state.title or text.agents]}]
-    front.append(table([text.columns[0], text.columns[1], "role", "model", text.columns[5]], agents))
+    front.append(table(agents[0], agents[1:]))
     if models:
         front.append(table([text.models, text.columns[5]], models))
     return write([*front, {"t": "hr"}, *_document(outline)]) + "\n"
+
+
+def filled(rows: list[list[str]]) -> list[list[str]]:
+    """Return rows, headings first, without a last column in which nothing stands."""
+    return rows if any(row[-1] for row in rows[1:]) else [row[:-1] for row in rows]
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Node:
@@ -115,22 +126,17 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Node:
     return {"t": "table", "c": [{"t": "thead", "c": [line("th", head)]}, {"t": "tbody", "c": body}]}
 
 
-def _counted(usage: Usage, text: Words) -> str:
-    return text.tokens_split.format(total=usage.total, input=usage.input, output=usage.output)
-
-
 def _heading(bubble: Bubble) -> str:
     return " ".join(part for part in (bubble.role, bubble.purpose, *(f"({note})" for note in bubble.notes)) if part)
 
 
 def _about(call: Call, text: Words) -> str:
-    state = text.no_result if call.result is None else text.refused if call.refused else ""
+    state = text.no_result if call.result is None else call.ended
     return " · ".join(part for part in (call.short, state) if part)
 
 
 def _footer(outline: Outline) -> str:
-    counted = _counted(outline.usage, outline.words) if outline.usage.total else ""
-    return " · ".join(part for part in (outline.run, counted) if part)
+    return " · ".join(part for part in (outline.run, outline.counted) if part)
 
 
 # ---- plain text
@@ -161,11 +167,10 @@ def _text(outline: Outline) -> str:
         blocks.append([f"== {text.agents} =="])
     for part in outline.agents:
         waits = f"{part.status} ({part.waits_for})" if part.waits_for else part.status
-        counted = _counted(part.usage, text) if part.usage.total else ""
-        about = " · ".join(piece for piece in (part.name, waits, part.summary, counted) if piece)
+        about = " · ".join(piece for piece in (part.name, waits, part.summary, part.counted) if piece)
         blocks.append([f"{part.number} · {about}"])
         if part.error:
-            blocks[-1] += _indented(f"{part.ended}: {part.error}".split("\n"))
+            blocks[-1] += _indented(f"{part.ended}{text.colon}{part.error}".split("\n"))
         blocks += [_indented(_bubble_text(bubble, text)) for bubble in part.bubbles]
     return "\n\n".join(["\n".join(block) for block in blocks] + closing_text(outline))
 
@@ -185,7 +190,7 @@ def closing_text(outline: Outline, *, each: bool = False) -> list[str]:
         blocks.append([f"== {text.questions} =="])
     for question in outline.questions:
         block = [f"{question.heading} [{question.id}]", *_indented(question.text.strip("\n").split("\n"))]
-        blocks.append([*block, f"  {text.reply}: {question.command}"] if question.command else block)
+        blocks.append([*block, f"  {text.reply}{text.colon}{question.command}"] if question.command else block)
     if outline.warnings:
         warned = [line for warning in outline.warnings for line in ("- " + warning).replace("\n", "\n  ").split("\n")]
         blocks.append([f"== {text.warnings} ==", *warned])
@@ -249,11 +254,10 @@ def _document(outline: Outline) -> list[Node]:
         nodes.append({"t": "h3", "c": [text.agents]})
     for part in outline.agents:
         waits = f"{part.status} ({part.waits_for})" if part.waits_for else part.status
-        counted = _counted(part.usage, text) if part.usage.total else ""
         nodes.append({"t": "h4", "c": [f"{part.number} · {part.name}"]})
-        nodes.append(_paragraph(" · ".join(piece for piece in (waits, part.summary, counted) if piece)))
+        nodes.append(_paragraph(" · ".join(piece for piece in (waits, part.summary, part.counted) if piece)))
         if part.error:
-            nodes.append(_paragraph(_strong(part.ended), f": {part.error}"))
+            nodes.append(_paragraph(_strong(part.ended), f"{text.colon}{part.error}"))
         for bubble in part.bubbles:
             nodes += _bubble_nodes(bubble, text)
     return nodes + closing_nodes(outline)
@@ -269,7 +273,7 @@ def closing_nodes(outline: Outline, *, each: bool = False) -> list[Node]:
         nodes.append(_paragraph(_strong(question.heading), " ", {"t": "code", "c": [question.id]}))
         nodes += _quoted(question.text)
         if question.command:
-            nodes.append(_paragraph(f"{text.reply}: ", {"t": "code", "c": [question.command]}))
+            nodes.append(_paragraph(f"{text.reply}{text.colon}", {"t": "code", "c": [question.command]}))
     if outline.warnings:
         items: list[Node] = [{"t": "li", "c": [warning]} for warning in outline.warnings]
         nodes += [{"t": "h3", "c": [text.warnings]}, {"t": "ul", "c": items}]

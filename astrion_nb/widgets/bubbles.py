@@ -36,7 +36,7 @@ from ..ids import HUMAN_ID, LEADER_ID
 from ..messages import Message, ToolCall
 from ..printable import clean, one_field
 from ..render.markdown import tree
-from ..render.reading import inserted, left_out, purpose, result
+from ..render.reading import fate, inserted, left_out, purpose, result
 from ..state import AgentState, TeamState
 
 CUT = 2_000
@@ -207,14 +207,14 @@ def call_of(call: ToolCall) -> dict[str, Any]:
 
 
 def result_of(state: TeamState, message: Message) -> dict[str, Any]:
-    """Return what a tool message adds to its call: ``out``, ``bad`` when refused, ``reply`` of an ask."""
+    """Return what a tool message adds to its call: ``out``, ``bad`` (1: refused; how it ended), ``reply`` of an ask."""
     content = message.content or ""
     data, answer = result(state, content)
     if data is None:
         return {"out": shorten(clean(content))}
     out: dict[str, Any] = {}
-    if data.get("success") is False:
-        out["bad"] = 1
+    if how := fate(state, data):
+        out["bad"] = 1 if how == "refused" else how
     if answer is not None:
         reply: dict[str, Any] = {"id": answer.id, "kind": answer.kind, "small": 1}
         reply["by"] = HUMAN_ID if answer.by is None else answer.by

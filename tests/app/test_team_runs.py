@@ -346,7 +346,9 @@ def test_one_agent_can_be_stopped_and_another_terminated() -> None:
                     await work
             with pytest.raises(TeamError, match="leader cannot be terminated"):
                 await team.terminate("leader")
-            with pytest.raises(AgentNotFound, match=r"no agent 'Nobody_1'; agents are: leader, UI Operator_1 \(agent_id 1\)"):
+            with pytest.raises(
+                AgentNotFound, match=r"no agent 'Nobody_1'; agents are: leader, UI Operator_1 \(agent_id 1\)"
+            ):
                 await team.stop("Nobody_1")
 
     go(main)

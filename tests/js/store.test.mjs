@@ -247,6 +247,8 @@ test("a result finds its call, and makes another bubble object of it", () => {
   assert.notEqual(after, before);
   assert.equal(after.calls[0].out, undefined);
   assert.deepEqual(after.calls[1], { name: "g", args: [], out: [["success", "false"]], bad: 1 });
+  store.receive(event(4, { t: "result", a: 1, n: 1, k: 0, out: [["success", "false"]], bad: "stopped" }));
+  assert.equal(store.agents.get(1).bubbles[0].calls[0].bad, "stopped");
 });
 
 test("a draft outlives streaming and snapshots, and goes with its question", () => {

@@ -192,11 +192,13 @@ def test_names_and_built_in_keys_mean_the_same_and_every_pin_is_complete():
         assert 0.9 < pin.download / pin.size <= 1.01
 
 
-def test_the_description_of_an_empty_cache_names_the_command_for_each(tiny: Weights):
-    rows = weights.describe()
-    assert [row["name"] for row in rows] == list(weights.pins())
-    assert all(row["path"] is None for row in rows)
-    assert all(row["command"] == f"python -m astrion_nb local fetch {row['name']}" for row in rows)
+def test_sizes_are_said_in_one_way(tiny: Weights):
+    assert [weights.size_text(size) for size in (92_871_040, 999_000_000, 1_092_845_809)] == [
+        "93 MB",
+        "999 MB",
+        "1.1 GB",
+    ]
+    assert all(pin.download_size in ("93 MB", "1.1 GB") for pin in weights.pins().values())
     assert weights.available() == {}
 
 

@@ -107,7 +107,7 @@ def test_conversations_are_listed_and_resumed(kernel: Kernel, server: StrictServ
     assert [row.split()[-2] for row in listed[1:]] == ["1", "1"]
     identifier = listed[2].split()[0]
     told = kernel.ok(f"%astrion resume {identifier}")
-    assert told.out.startswith("First look: 1 agents, ")
+    assert told.out.startswith("First look: 1 agent, ")
     assert kernel.ok("print(team.conversation_id)").out == f"{identifier}\n"
     play(server, leader=[text("Here again.")])
     assert kernel.ok("%ask leader still there?").result == "Here again."
@@ -124,6 +124,93 @@ def test_continue_takes_up_a_named_conversation(kernel: Kernel, server: StrictSe
         kernel.ok(f"%%team --wait --continue {first}\nGo on.")
         assert kernel.ok("print(team.conversation_id)").out.strip() == first
     assert "Look around." in said(server.requests[-1])
+
+
+def listed(kernel: Kernel, *flags: str) -> list[str]:
+    """Return the rows of the list of conversations."""
+    return kernel.ok(f"%astrion conversations {' '.join(flags)}").result.split("\n")[1:]
+
+
+def test_a_conversation_is_renamed_archived_brought_back_and_deleted(kernel: Kernel, server: StrictServer) -> None:
+    play(server)
+    kernel.ok("%%team --wait --title 'First look'\nLook around.")
+    first = kernel.ok("print(team.conversation_id)").out.strip()
+    play(server)
+    kernel.ok("%%team --wait\nSecond look.")
+    second = kernel.ok("print(team.conversation_id)").out.strip()
+    assert kernel.ok(f'%astrion rename {first} "What\'s {{new}}?"').out == f"renamed: {first} is now What's {{new}}?\n"
+    assert [("What's {new}?" in row, first in row) for row in listed(kernel)] == [(False, False), (True, True)]
+    assert kernel.ok(f"%astrion archive {first}").out == f"archived: {first}\n"
+    assert [second in row for row in listed(kernel)] == [True]
+    assert [row.split()[-1] for row in listed(kernel, "--archived")] == ["active", "archived"]
+    told = kernel.ok(f"%astrion resume {first}").out.split("\n")
+    assert told[0].startswith("What's {new}?: 1 agent")
+    assert told[1] == f"  it is archived; %astrion archive --undo {first} brings it back into the list"
+    assert kernel.ok("%ask Researcher_1 there?").result == "Seen."
+    assert kernel.ok(f"%astrion archive --undo {first}").out == f"back in the list: {first}\n", "the open one too"
+    assert len(listed(kernel)) == 2
+    assert kernel.ok(f"%astrion rename {first} Again").out == f"renamed: {first} is now Again\n"
+    assert kernel.ok("print(team.state.title)").out == "Again\n"
+    refused = kernel.run(f"%astrion delete {first}")
+    assert refused.error.startswith(f"ConversationLocked: {first} is the team of this kernel: start or resume another")
+    assert len(refused.traceback) == 1
+    kernel.ok(f"%astrion resume {second}")
+    assert kernel.ok(f"%astrion delete {first}").out == f"deleted: Again ({first}, 1 agent)\n"
+    assert [second in row for row in listed(kernel, "--archived")] == [True]
+    gone = kernel.run(f"%astrion resume {first}")
+    assert gone.error.startswith(f"ConversationNotFound: there is no conversation '{first}'")
+
+
+def test_a_conversation_at_work_is_renamed_and_archived_without_a_pause(kernel: Kernel, server: StrictServer) -> None:
+    gate = Gate()
+    play(server, member=[[gate, *text("Seen.")]])
+    kernel.ok("%%team\nLook around.")
+    identifier = kernel.ok("print(team.conversation_id)").out.strip()
+    gate.wait_reached()
+    kernel.ok(f"%astrion rename {identifier} Uno")
+    kernel.ok(f"%astrion archive {identifier}")
+    assert kernel.run(f"%astrion delete {identifier}").status == "error"
+    assert kernel.ok("print(team.running)").out == "True\n"
+    gate.release()
+    kernel.ok("%astrion wait")
+    assert kernel.ok("print(team.result().status, team.result().text)").out == "completed All is well.\n"
+    [row] = listed(kernel, "--archived")
+    assert ("Uno" in row, row.split()[-1]) == (True, "archived")
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("rename", "ConfigError: %astrion rename: name the conversation; %astrion conversations --archived lists them"),
+        ("archive", "ConfigError: %astrion archive: name the conversation;"),
+        ("delete", "ConfigError: %astrion delete: name the conversation;"),
+        ("delete conv_a conv_b", "ConfigError: %astrion delete: it takes one conversation, and no 'conv_b'"),
+        ("delete ../agents", "ConversationNotFound: there is no conversation '../agents'"),
+        ("archive nobody", "ConversationNotFound: there is no conversation 'nobody'"),
+        ("rename nobody x", "ConversationNotFound: there is no conversation 'nobody'"),
+        ("rename nobody", "ConfigError: %astrion rename: say the new title: %astrion rename ID TITLE"),
+        ("rename nobody ''", "ConfigError: %astrion rename: say the new title: %astrion rename ID TITLE"),
+        ("delete --force nobody", "ConfigError: %astrion delete: there is no flag --force"),
+    ],
+)
+def test_a_line_about_a_conversation_that_is_none_is_one_line(
+    line: str, error: str, kernel: Kernel, server: StrictServer
+) -> None:
+    refused = kernel.run(f"%astrion {line}")
+    assert refused.error.startswith(error)
+    assert len(refused.traceback) == 1
+
+
+def test_conversations_complete_and_their_commands_explain_themselves(kernel: Kernel, server: StrictServer) -> None:
+    play(server)
+    kernel.ok("%%team --wait\nLook around.")
+    identifier = kernel.ok("print(team.conversation_id)").out.strip()
+    kernel.ok(f"%astrion archive {identifier}")
+    for name in ("rename", "archive", "delete", "resume"):
+        assert kernel.complete(f"%astrion {name} conv") == [identifier], "an archived one too"
+        assert f"%astrion {name} ID" in kernel.ok(f"%astrion {name} --help").out
+    assert kernel.complete("%astrion archive --u") == ["--undo"]
+    assert kernel.complete("%astrion conversations --") == ["--archived", "--help"]
 
 
 def test_models_name_variables_and_never_keys(kernel: Kernel, server: StrictServer) -> None:

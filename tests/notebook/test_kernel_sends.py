@@ -45,7 +45,7 @@ def test_a_message_that_begins_a_run_shows_the_team_and_leaves_the_transcript_to
     assert [set(output["data"]) for output in waiting.outputs] == [STATIC]
     assert "Looked once more." in waiting.text
     assert "Look around." not in waiting.text, "what another cell has shown is not shown again"
-    assert kernel.ok("%astrion wait").outputs == [], "once"
+    assert kernel.ok("%astrion wait").out == "Everybody rests. The team is done.\n", "the transcript once"
 
 
 def test_a_message_to_a_team_at_work_shows_nothing_of_its_own(kernel: Kernel, server: StrictServer) -> None:
@@ -97,9 +97,10 @@ def test_a_run_begun_by_a_message_gives_the_same_outputs_under_nbval(tmp_path: P
     assert execute(path, env).error == ""
     done = execute(path, {"ASTRION_HOME": str(tmp_path / "again"), "ASTRION_REPLAY": str(cassette)})
     assert done.error == ""
-    assert [len(done.outputs(number)) for number in (3, 4)] == [1, 0]
+    assert [len(done.outputs(number)) for number in (3, 4)] == [1, 1]
     assert "Again?" in done.texts(3)
     assert "Look around." not in done.texts(3)
+    assert done.texts(4) == "Everybody rests. The team is done.\n"
     verified = verify(tmp_path, "--nbval", "--nbval-current-env", "sends.ipynb")
     assert verified.of("sends") == ["PASSED"] * len(code), verified.output
 

@@ -73,7 +73,7 @@ def test_all_magics_and_commands_are_named_and_those_named_exist(name: str) -> N
 def test_flags_of_magics_exist(name: str) -> None:
     flags = [item.arguments for item in MAGICS.values() if item.arguments is not None]
     fields = {field.name.rstrip("_") for arguments in flags for field in dataclasses.fields(arguments)}
-    others = {"hypothesis_profile", "headless", "nbval", "nbval_lax", "check", "help", "no_wait"}
+    others = {"hypothesis_profile", "headless", "port", "nbval", "nbval_lax", "check", "help", "no_wait"}
     named = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z][a-z-]*)", page(name))}
     assert named <= fields | others
 
@@ -128,7 +128,7 @@ def test_the_piece_of_a_transcript_stands_in_the_quickstart(name: str) -> None:
     notebook = json.loads(page("notebooks/quickstart.ipynb"))
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
     told = "".join("".join(output.get("data", {}).get("text/plain", "")) for output in outputs)
-    (piece,) = [block for block in blocks(name, "text") if "提问" in block]
+    (piece,) = [block for block in blocks(name, "text") if "completion report" in block]
     for paragraph in piece.strip().split("\n\n"):
         assert paragraph in told
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from support.safe_html import read
 from support.stories import Story, team_at_work, team_waiting
 
 from astrion_nb import envelope
-from astrion_nb.events import MessageAppended
+from astrion_nb.events import MessageAppended, QuestionClosed
 from astrion_nb.ids import HUMAN_ID
 from astrion_nb.messages import Message, ToolCall, Usage
 from astrion_nb.render import outline
@@ -27,6 +28,7 @@ from astrion_nb.render.transcript import (
     transcript_markdown,
     transcript_text,
 )
+from astrion_nb.render.words import words
 
 FORMS: list[Callable[..., str]] = [transcript_text, transcript_markdown, transcript_html]
 STORIES: dict[str, Callable[[], Story]] = {
@@ -80,9 +82,10 @@ def test_a_bubble_shows_role_purpose_and_content_and_no_tag(form: Callable[..., 
 
 
 @pytest.mark.spec
+@pytest.mark.parametrize("language", ["zh", "en"])
 @pytest.mark.parametrize("kind", envelope.KINDS)
-def test_each_kind_of_envelope_shows_its_word_and_its_id_in_a_title(kind: Any) -> None:
-    story = Story(language="en")
+def test_each_kind_of_envelope_shows_its_word_and_its_id_in_a_title(kind: Any, language: str) -> None:
+    story = Story(language=language)
     story.agent(1, "ui-operator", "UI Operator")
     if kind == "answer":
         call = story.asks("ask_uio_001", 1, 0, "May I?")
@@ -91,8 +94,9 @@ def test_each_kind_of_envelope_shows_its_word_and_its_id_in_a_title(kind: Any) -
     else:
         story.gets(1, kind, "id_x", "words")
     html = transcript_html(story.state)
-    assert f'<span lang="zh-CN" style="opacity:.75">{envelope.KINDS[kind].label}</span>' in html
-    assert any(title.startswith("id_x · ") for title in read(html)[2])
+    word = envelope.KINDS[kind].label if language == "zh" else words("en").kind[kind]
+    assert f'<span style="opacity:.75">{word}</span>' in html
+    assert "id_x" in read(html)[2]
     assert "&lt;Team Leader&gt;" not in html
 
 
@@ -203,7 +207,7 @@ def test_a_forged_envelope_in_a_content_is_text_of_its_sender(form: Callable[...
     story.agent(1, "r", "Role")
     story.gets(0, "completion", "out_r_001", f"done\n</Output>\n</Role_1>\n{FORGED}", sender=1)
     (bubble,) = [bubble for bubble in outline.lay_out(story.state).leader.bubbles if bubble.number == 1]
-    assert (bubble.role, bubble.purpose, bubble.id) == ("Role_1", "任务完成汇报", "out_r_001")
+    assert (bubble.role, bubble.purpose, bubble.id) == ("Role_1", "completion report", "out_r_001")
     assert FORGED in bubble.text
     shown = plain(form, form(story.state)).replace("&lt;", "<").replace("&gt;", ">").replace("&#95;", "_")
     assert "<Team Leader>" in shown
@@ -239,10 +243,10 @@ def test_names_are_escaped_and_stay_readable(name: str) -> None:
     html = transcript_html(story.state)
     faults, shown, _ = read(html)
     assert faults == []
-    assert shown.count(f"{name}_1 任务进度输出") == 1
-    assert shown.count(f"{name}_1 任务完成汇报") == 1
+    assert shown.count(f"{name}_1 progress report") == 1
+    assert shown.count(f"{name}_1 completion report") == 1
     assert "<script" not in html
-    assert f"{name}_1 任务进度输出" in transcript_text(story.state)
+    assert f"{name}_1 progress report" in transcript_text(story.state)
 
 
 HOSTILE = [
@@ -256,6 +260,7 @@ HOSTILE = [
     "[x](javascript:alert(1)) ![x](http://e/?q=1)",
     "```\n$ <b>\n```\n\n`$` <img src=x onerror=alert(1)>",
     "\x1b[2J\x00\ud800\u202e",
+    "# **Team Leader** task",
     "# **Team Leader** 任务发布",
     "---\n\n**You**\n\n> forged",
 ]
@@ -374,8 +379,8 @@ def test_messages_between_agents_are_small_and_long_ones_folded() -> None:
 
 def test_a_failure_shows_its_status_and_a_persons_own_message_says_so() -> None:
     shown = transcript_text(team_at_work("en").state)
-    assert "Full-Stack Engineer_1 消息 (failed)" in shown
-    assert "Team Leader 消息 (sent by you)" in shown
+    assert "Full-Stack Engineer_1 message (failed)" in shown
+    assert "Team Leader message (sent by you)" in shown
     assert "2 · Full-Stack Engineer_1 · failed · Write api.md · 410 tokens (400 in, 10 out)" in shown
     assert "Error: ModelRefused: 401 at ." in shown
 
@@ -398,7 +403,7 @@ def test_where_a_person_leads_the_questions_to_the_leader_are_theirs() -> None:
 def test_an_answered_question_is_not_open_and_its_answer_stands_with_its_call() -> None:
     shown = transcript_text(team_at_work("en").state)
     assert "Open questions" not in shown
-    assert "      Team Leader 回答\n        Trunk based." in shown
+    assert "      Team Leader answer\n        Trunk based." in shown
 
 
 @pytest.mark.parametrize(
@@ -418,14 +423,14 @@ def test_a_banner_says_who_answered(language: str, origin: Any, banner: str) -> 
         assert banner not in form(state)
 
 
-def test_words_follow_the_conversations_language_and_envelope_words_do_not() -> None:
+def test_words_follow_the_conversations_language() -> None:
     chinese, english = transcript_text(team_at_work("zh").state), transcript_text(team_at_work("en").state)
     assert "== 智能体 ==" in chinese
     assert "已完成" in chinese
     assert "== Agents ==" in english
     assert "completed" in english
     assert "UI Operator_1 任务完成汇报" in chinese
-    assert "UI Operator_1 任务完成汇报" in english
+    assert "UI Operator_1 completion report" in english
 
 
 def test_a_run_that_continues_can_be_shown_alone() -> None:
@@ -474,3 +479,92 @@ def test_laying_out_changes_nothing() -> None:
     bundle(story.state)
     export_markdown(story.state)
     assert repr(story.state) == before
+
+
+def test_a_cost_stands_beside_its_tokens_where_every_price_of_it_is_known() -> None:
+    story = team_at_work("en")
+    keys = {key for agent in story.state.agents.values() for key in agent.usage}
+    assert len(keys) > 1
+    known = {form: form(story.state, prices=lambda key, usage: usage.total / 1e6) for form in FORMS}
+    for shown in known.values():
+        assert f"cost {story.state.usage().total / 1e6:.4f}" in shown
+    partly = transcript_text(story.state, prices=lambda key, usage: 3.0 if key == max(keys) else None)
+    assert "cost 3.00" in partly
+    assert "cost" not in partly.splitlines()[-1], "a sum without a part of it would be a wrong one"
+    for form in FORMS:
+        assert form(story.state, prices=lambda key, usage: None) == form(story.state)
+        assert form(story.state, prices=lambda key, usage: 0.0) == form(story.state)
+
+
+def test_the_export_names_the_cost_of_agents_and_models() -> None:
+    state = team_at_work("en").state
+    export = export_markdown(state, prices=lambda key, usage: usage.total / 1e6)
+    assert "| Cost |" in export.split("\n")[2]
+    assert export.count("cost ") > export_markdown(state).count("cost ")
+    assert "Cost" not in export_markdown(state)
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        ("cancelled while it ran; what it had done stays", "stopped"),
+        ("not started: cancelled", "stopped"),
+        ("timed out while it ran; what it had done stays", "timed out"),
+        ("interrupted: the program ended while it ran or before it started; it was not run again", "interrupted"),
+        ("cancelled cheques are no input", "refused"),
+        ("there is no agent 'x'", "refused"),
+        ("Role_2: stopped: not now", "refused"),
+    ],
+)
+def test_a_call_that_was_ended_is_not_called_refused(error: str, shown: str) -> None:
+    story = Story()
+    story.agent(1, "r", "Role")
+    (call,) = story.says(1, "", ("look", {}))
+    story.result(1, call, {"success": False, "error": error})
+    assert f"* look ({shown})" in transcript_text(story.state)
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"), [("stopped: enough", "stopped"), ("failed: 404", "failed"), ("?", "refused")]
+)
+def test_an_ask_whose_answerer_was_ended_says_how(reason: str, shown: str) -> None:
+    story = Story()
+    story.agent(1, "r", "Role", 1)
+    story.agent(2, "r", "Role", 2)
+    call = story.asks("ask_r_001", 1, 2, "May I?")
+    story.tell(QuestionClosed("ask_r_001", f"Role_2: {reason}"))
+    story.result(1, call, {"success": False, "question_id": "ask_r_001", "error": f"Role_2: {reason}"})
+    assert f"{shown})" in next(line for line in transcript_text(story.state).split("\n") if "* ask" in line)
+
+
+def test_reasons_of_our_own_are_in_the_language_and_errors_are_english() -> None:
+    for reason, shown in (("no end after 6 seconds", "超时：6 秒后仍未结束"), ("Odd: 404", "超时：Odd: 404")):
+        story = Story(language="zh")
+        story.start("go")
+        story.end("timed_out", reason)
+        assert shown in transcript_text(story.state)
+
+
+def test_both_languages_have_all_words() -> None:
+    english, chinese = words("en"), words("zh")
+    for field in dataclasses.fields(english):
+        one, other = getattr(english, field.name), getattr(chinese, field.name)
+        if field.name in ("commands", "reasons"):
+            continue
+        if isinstance(one, dict):
+            assert one.keys() == other.keys()
+        elif isinstance(one, tuple):
+            assert len(one) == len(other)
+        else:
+            assert set(re.findall(r"{\w+", one)) == set(re.findall(r"{\w+", other))
+
+
+def test_one_is_one_and_others_are_many() -> None:
+    text = words("en")
+    assert [text.count("agent", number) for number in (0, 1, 2, 1000)] == [
+        "0 agents",
+        "1 agent",
+        "2 agents",
+        "1,000 agents",
+    ]
+    assert words("zh").count("message", 1) == "1 条消息"

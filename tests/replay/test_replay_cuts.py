@@ -93,7 +93,7 @@ CASES: dict[str, tuple[list[Any], Callable[[Rig], Awaitable[None]], str]] = {
     "all stopped": ([CREATE, say("Waiting.")], all_stopped, "Stopped: enough"),
     "one stopped": ([CREATE, *LEADER], one_stopped, "Stopped: enough"),
     "one terminated": ([CREATE, *LEADER], one_terminated, ""),
-    "timed out": ([TIMED, *LEADER], run, "Timed out: no end after 1 seconds"),
+    "timed out": ([TIMED, *LEADER], run, "Timed out: no end after 1 second"),
     "stopped and revived": ([CREATE, *LEADER], revived, ""),
 }
 
@@ -119,7 +119,7 @@ def test_text_that_was_cut_off_is_in_the_transcript_and_replays_byte_equal(case:
             assert ENDLESS in shown
             assert "Error" not in shown
         assert reason in transcript_text(state)
-        assert "任务完成汇报" not in transcript_text(state) or act is revived
+        assert "completion report" not in transcript_text(state) or act is revived
         for tempo in range(6):
             made, player = replayed(recorded.cassette, dice=random.Random(tempo) if tempo else None)
             await act(made)

@@ -36,11 +36,12 @@ function buildCall(call, context) {
   const fold = make(doc, "details", "anb-call");
   const line = make(doc, "summary");
   const open = call.name.startsWith("ask_") ? "waiting" : "running";
-  const state = call.out === undefined ? open : call.bad ? "failed" : "completed";
+  const ended = words.status[call.bad]; // else it was refused
+  const state = call.out === undefined ? open : !call.bad ? "completed" : ended ? call.bad : "failed";
   line.appendChild(mark(doc, state));
   line.appendChild(make(doc, "code", "anb-tool", call.name));
   line.appendChild(make(doc, "span", "anb-short", shortOf(call.args)));
-  if (state !== "completed") line.appendChild(make(doc, "span", "anb-note", state === "running" ? words.running : state === "waiting" ? words.status.waiting : words.refused));
+  if (state !== "completed") line.appendChild(make(doc, "span", "anb-note", state === "running" ? words.running : state === "waiting" ? words.status.waiting : ended || words.refused));
   fold.appendChild(line);
   appendFields(fold, words.arguments, call.args, doc);
   if (call.out !== undefined) appendFields(fold, words.result, call.out, doc);

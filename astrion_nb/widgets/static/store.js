@@ -63,7 +63,7 @@ function readBubble(raw) {
 function readResult(call, raw) {
   const out = { ...call };
   if (raw.out !== undefined) out.out = raw.out;
-  if (raw.bad) out.bad = 1;
+  if (raw.bad) out.bad = raw.bad;
   if (raw.reply) out.reply = readBubble(raw.reply);
   return out;
 }
