@@ -40,6 +40,11 @@ def has_kernel(shell: Any) -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+def ending(shell: Any) -> bool:
+    """Say whether the kernel has been asked to end: it only waits for the cell at work."""
+    return bool(getattr(shell, "exit_now", False))
+
+
 def read_line(prompt: str, gone: Callable[[], bool]) -> str | None:
     """Ask the person for a line in the cell, for as long as the line is of use.
 
