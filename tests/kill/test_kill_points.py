@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -83,6 +84,39 @@ class Bench:
             return f"point {point} ({self.points[point - 1]}), then {again}: {error}"
         return ""
 
+    def pictures(self) -> list[killed.Left]:
+        """Return what a power loss may leave of the team's work, at every moment of it."""
+        home = self._home("powerless")
+        ended = self._call("lose_power", home=home)
+        assert ended.error == "", ended.error
+        found: list[killed.Left] = pickle.loads((Path(home) / "pictures").read_bytes())
+        assert len(found) > ended.value > len(self.points) // 2
+        return found
+
+    def read_all(self) -> int:
+        """Load every picture; returns in how many there was a conversation."""
+        ended = self._call("read_all", home=str(self.folder / "powerless"))
+        assert ended.error == "", ended.error
+        count: int = ended.value
+        return count
+
+    def restart(self, left: killed.Left, number: int) -> str:
+        """Take a team up from a picture; returns what is wrong, or an empty string."""
+        home = self._home(f"picture-{number}")
+        left.lay_out(self.folder / "powerless", Path(home))
+        try:
+            taken_up = self._call("go_on", home=home)
+            assert (taken_up.signal, taken_up.error) == (0, ""), taken_up.error
+            killed.compare(self.uninterrupted, taken_up.value)
+        except AssertionError as error:
+            return f"picture {number}, after operation {left.operation}: {error}"
+        return ""
+
+    def restart_all(self, pictures: list[killed.Left]) -> list[str]:
+        """Take a team up from each of these pictures; returns what is wrong."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [fault for fault in pool.map(self.restart, pictures, range(len(pictures))) if fault]
+
     def kill_all(self, points: Sequence[int], kill: Callable[[int], str] | None = None) -> list[str]:
         """Kill a team at each of these points; returns what is wrong."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -127,4 +161,23 @@ def test_a_team_killed_again_while_it_is_taken_up_loses_nothing_and_repeats_noth
     points = range(1, len(bench.points) + 1, 3)
     faults = bench.kill_all(points, bench.kill_twice)
     print(f"{len(points)} pairs of kill points")
+    assert faults == [], "\n\n".join(faults)
+
+
+def test_a_team_goes_on_from_some_of_what_a_power_loss_leaves(bench: Bench) -> None:
+    pictures = bench.pictures()
+    sample = pictures[5 :: max(1, len(pictures) // 8)]
+    faults = bench.restart_all(sample)
+    print(f"{len(sample)} of {len(pictures)} pictures")
+    assert faults == [], "\n\n".join(faults)
+
+
+@pytest.mark.slow
+def test_everything_that_a_power_loss_may_leave_holds_what_was_told_and_a_team_goes_on_from_it(bench: Bench) -> None:
+    pictures = bench.pictures()
+    read = bench.read_all()
+    assert 0.9 * len(pictures) < read <= len(pictures)
+    sample = pictures[::3]
+    faults = bench.restart_all(sample)
+    print(f"{len(pictures)} pictures, {len(sample)} of them taken up")
     assert faults == [], "\n\n".join(faults)

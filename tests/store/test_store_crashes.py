@@ -41,6 +41,7 @@ class Watch:
         self.pictures.append((promised, "killed", disk.killed()))
         self.pictures.append((promised, "powerless", disk.powerless()))
         self.pictures.append((promised, "torn", disk.torn(self.dice)))
+        self.pictures.append((promised, "reordered", disk.reordered(self.dice)))
 
 
 async def act(conversation: Conversation, history: list[Any], seed: int, watch: Watch | None) -> None:

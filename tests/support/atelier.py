@@ -217,7 +217,8 @@ class Painter:
         parts = list(play(body))  # type: ignore[arg-type]  # it gives no whole replies
         third = actor(body) != LEADER and page_of(body) == 3
         # Once it is stopped by the person, once by its clock; then it comes to its end.
-        hangs = third and _done(told, "list_active_sub_agents") and _sent_on(body) < 2
+        reports = third and _done(told, "list_active_sub_agents") and not _open_asks(body, told)
+        hangs = reports and _sent_on(body) < 2
         assembler = Assembler(call_id_prefix=f"call_{actor(body)}_{request.turn}_")
         for number, part in enumerate(parts):
             for event in assembler.feed(self._numbered(part, body, request.turn)):
@@ -254,9 +255,11 @@ class Diary:
     """
 
     def __init__(self, path: Path) -> None:
+        self.lines = 0
         self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(self, kind: str, value: Any) -> None:
+        self.lines += 1
         os.write(self._handle, json.dumps([kind, value]).encode() + b"\n")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,10 +30,12 @@ class Folder:
     safe: dict[str, Node | None] = field(default_factory=dict)
     changes: list[dict[str, Node | bool | None]] = field(default_factory=list)
 
-    def names(self, upto: int | None = None) -> dict[str, Node | None]:
-        """Return the names after the first ``upto`` changes; ``None`` for all of them."""
+    def names(self, which: Collection[int] | None = None) -> dict[str, Node | None]:
+        """Return the names after the changes of these numbers; ``None`` for all of them."""
         out = dict(self.safe)
-        for change in self.changes[:upto]:
+        for number, change in enumerate(self.changes):
+            if which is not None and number not in which:
+                continue
             for name, node in change.items():
                 if node is False:
                     out.pop(name, None)
@@ -116,7 +118,7 @@ class Disk:
         self._changed()
         return handle
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Path, mode: int | None = None) -> int:
         if self._find(path) is not None:
             raise FileExistsError(errno.EEXIST, "exists", str(path))
         handle = self._new(path)
@@ -196,21 +198,21 @@ class Disk:
 
     def powerless(self) -> Picture:
         """Return the least that a power loss leaves: only what was synced."""
-        return self._picture(lambda folder: 0, lambda node: node.safe)
+        return self._picture(lambda folder: (), lambda node: node.safe)
 
     def torn(self, dice: random.Random) -> Picture:
-        """Return something between: of each folder some changes, of each file some of its new bytes."""
+        """Return something between: of each folder the first changes, of each file some of its new bytes."""
+        return self._picture(lambda folder: range(dice.randint(0, len(folder.changes))), _some(dice))
 
-        def content(node: Node) -> bytes:
-            if dice.random() < 0.3:
-                return node.safe
-            if node.cached.startswith(node.safe):
-                return node.cached[: dice.randint(len(node.safe), len(node.cached))]
-            return dice.choice((node.safe, node.cached))
+    def reordered(self, dice: random.Random) -> Picture:
+        """Return what a disk leaves that keeps no order: of each folder any of its changes, of each file as above."""
 
-        return self._picture(lambda folder: dice.randint(0, len(folder.changes)), content)
+        def some(folder: Folder) -> set[int]:
+            return {number for number in range(len(folder.changes)) if dice.random() < 0.5}
 
-    def _picture(self, upto: Callable[[Folder], int | None], content: Callable[[Node], bytes]) -> Picture:
+        return self._picture(some, _some(dice))
+
+    def _picture(self, which: Callable[[Folder], Collection[int] | None], content: Callable[[Node], bytes]) -> Picture:
         files: dict[Path, bytes] = {}
         folders = {self.root}
         waiting = [self.root]
@@ -219,10 +221,24 @@ class Disk:
             folder = self.folders.get(path)
             if folder is None:
                 continue
-            for name, node in folder.names(upto(folder)).items():
+            for name, node in folder.names(which(folder)).items():
                 if node is None:
                     folders.add(path / name)
                     waiting.append(path / name)
                 else:
                     files[path / name] = content(node)
         return Picture(files, folders)
+
+
+def _some(dice: random.Random) -> Callable[[Node], bytes]:
+    """Return what gives some of a file's new bytes; space that was given to it and never written holds zeros."""
+
+    def content(node: Node) -> bytes:
+        if dice.random() < 0.3:
+            return node.safe
+        if not node.cached.startswith(node.safe):
+            return dice.choice((node.safe, node.cached))
+        some = node.cached[: dice.randint(len(node.safe), len(node.cached))]
+        return some if dice.random() < 0.7 else some.ljust(len(node.cached), b"\0")
+
+    return content

@@ -8,9 +8,12 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import pickle
+import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +27,11 @@ from astrion_nb.runtime.notes import note
 from astrion_nb.state import AgentState, TeamState
 from astrion_nb.store import conversations, saving
 from astrion_nb.store.conversations import ConversationStore
+from astrion_nb.store.loading import load
 from astrion_nb.testing import invariants
 
 from . import atelier, stepwise
+from .disks import Disk, Picture
 from .mortal import MortalFiles
 from .served import actor, check, envelopes
 from .zygote import say
@@ -63,6 +68,87 @@ def perform(home: str, kill_at: int = 0) -> list[str]:
 
     stepwise.run(main)
     return files.points
+
+
+def lose_power(home: str) -> int:
+    """Let the atelier do its work on a disk that tells, after each operation, what a power loss would leave.
+
+    The pictures are written to the file ``pictures`` in ``home``, each once; returns how many operations there were.
+    """
+    place = Home(Path(home))
+    root = place.conversations.parent
+    diary, seen = atelier.Diary(Path(home) / "diary"), atelier.Diary(Path(home) / "seen")
+    dice = random.Random(1)
+    pictures: dict[int, Left] = {}
+    operations = 0
+
+    def look(disk: Disk) -> None:
+        nonlocal operations
+        operations += 1
+        for picture in (disk.powerless(), disk.torn(dice), disk.reordered(dice)):
+            files = {str(path.relative_to(root)): data for path, data in picture.files.items()}
+            folders = sorted(str(path.relative_to(root)) for path in picture.folders)
+            left = Left(operations, diary.lines, seen.lines, files, folders)
+            pictures.setdefault(hash((left.diary, left.seen, *sorted(files.items()))), left)
+
+    disk = Disk(root, Picture({}, {root, place.conversations}), look)
+    conversations.RealFiles = lambda: disk  # type: ignore[assignment,misc]
+    saving._SMALL = 1 << 12
+
+    async def main() -> None:
+        model = atelier.Painter(lambda body: seen.note(actor(body), body["messages"]))
+        async with Team(model=model, home=place, tools=[atelier.brush(diary)], human=True) as team:
+            await atelier.perform(team, diary)
+
+    stepwise.run(main)
+    (Path(home) / "pictures").write_bytes(pickle.dumps([*pictures.values()]))
+    return operations
+
+
+@dataclass
+class Left:
+    """What a power loss leaves: files and folders, and how much had been noted in the world by then."""
+
+    operation: int
+    diary: int
+    seen: int
+    files: dict[str, bytes]
+    folders: list[str]
+
+    def lay_out(self, source: Path, home: Path) -> None:
+        """Put the picture into another home; ``source`` is the one whose diaries tell what had been noted."""
+        for name, count in (("diary", self.diary), ("seen", self.seen)):
+            (home / name).write_bytes(b"".join((source / name).read_bytes().splitlines(keepends=True)[:count]))
+        root = Home(home).conversations.parent
+        for folder in self.folders:
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        for name, data in self.files.items():
+            (root / name).write_bytes(data)
+
+
+def read_all(home: str) -> int:
+    """Load the conversation from every picture of ``home`` and check it; returns in how many there was one already."""
+    told, asked = atelier.read_diary(Path(home) / "diary"), atelier.read_diary(Path(home) / "seen")
+    root = Home(Path(home)).conversations.parent
+    pictures: list[Left] = pickle.loads((Path(home) / "pictures").read_bytes())
+    found = 0
+    for number, left in enumerate(pictures):
+        files = {root / name: data for name, data in left.files.items()}
+        picture = Picture(files, {root / name for name in left.folders})
+        places = [folder for folder in picture.folders if folder.name.startswith("conv_")]
+        try:
+            state = load(places[0], picture).state  # type: ignore[arg-type]  # it is only read
+        except (IndexError, ConversationNotFound):
+            assert (left.diary, left.seen) == (0, 0), f"picture {number}: nothing is left"
+            continue
+        found += 1
+        try:
+            invariants.check(state, settled=False)
+            check(dict(asked[: left.seen]), state)
+            promised(state, told[: left.diary])
+        except AssertionError as error:
+            raise AssertionError(f"picture {number}, after operation {left.operation}: {error}") from error
+    return found
 
 
 def go_on(home: str, kill_at: int = 0) -> dict[str, Any] | None:
