@@ -22,7 +22,7 @@ from .disk import write_atomic
 from .errors import RoleError, RoleFileError
 from .home import Home, Language, as_home, builtin_roles, language
 from .lock import locked
-from .role import FIELDS, ID, MAX_NAME, Role, ThinkingMode, check_id, check_role, name_problems, validate
+from .role import FIELDS, MAX_NAME, Role, ThinkingMode, check_id, check_role, name_problems, validate
 
 if TYPE_CHECKING:
     from .rolefile import Parts
@@ -105,7 +105,7 @@ def load(role_id: str, home: Home | Path | str | None = None) -> Role:
     ensure_builtin(home)
     path = home.agents / f"{role_id}.md"
     if not path.is_file():
-        known = _known_ids(home)
+        known = [role.id for role in list_roles(home).roles]
         close = difflib.get_close_matches(role_id, known, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise RoleError(f"there is no role {role_id!r}; {hint}known roles: {', '.join(known) or 'none'}")
@@ -280,10 +280,6 @@ def _offered(home: Home) -> frozenset[str]:
         return frozenset(role_id for role_id in offered if isinstance(role_id, str))
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return frozenset()
-
-
-def _known_ids(home: Home) -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in home.agents.glob("*.md") if ID.fullmatch(path.stem)))
 
 
 def _frontmatter(role: Role) -> dict[str, Any]:

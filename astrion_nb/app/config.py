@@ -205,7 +205,7 @@ class Config:
         role : str, optional
             ``model`` of the role file.
         role_id : str
-            For the warning.
+            For the warning, where its reader does not know it.
         conversation : str, optional
             The conversation's model when it is known already (the leader's); default: as configured.
 
@@ -229,9 +229,8 @@ class Config:
             return Choice(role)
         key = self.get(conversation).key if conversation else self.conversation_key()
         if role:
-            return Choice(
-                key, f"the role {role_id!r} asks for the model {role!r}, which is not configured; {key!r} is used"
-            )
+            who = f"the role {role_id!r}" if role_id else "the role"
+            return Choice(key, f"{who} asks for the model {role!r}, which is not configured; {key!r} is used")
         return Choice(key)
 
     def conversation_key(self) -> str:

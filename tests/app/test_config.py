@@ -318,6 +318,8 @@ def test_an_unknown_key_is_an_error_when_a_person_or_model_names_it_and_a_warnin
     assert choice.warning == (
         "the role 'growth-planner' asks for the model 'sonnet', which is not configured; 'small.one' is used"
     )
+    unnamed = config.resolve_model_key(role="sonnet", conversation="small.one").warning
+    assert unnamed == "the role asks for the model 'sonnet', which is not configured; 'small.one' is used"
     assert config.resolve_model_key(role="qwen").warning is None
     for flags in ({"model": "nope"}, {"all_models": "nope"}):
         [place] = flags

@@ -300,6 +300,20 @@ def test_a_role_that_does_not_exist_is_an_error_that_names_the_known_ones(home: 
         roles.load("writr", home)
 
 
+@pytest.mark.faults
+def test_what_cannot_be_loaded_is_not_offered_as_a_known_role(home: Home) -> None:
+    (home.agents / "dir.md").mkdir()
+    (home.agents / "bytes.md").write_bytes(b"\xff\xfe")
+    place(home, "rule-in-body", "writer")
+    for role_id in ("dir", "byte", "dirr"):
+        with pytest.raises(RoleError, match=f"there is no role '{role_id}'; ") as caught:
+            roles.load(role_id, home)
+        known = str(caught.value).partition("; ")[2]
+        assert "writer" in known
+        assert "dir" not in known
+        assert "bytes" not in known
+
+
 def test_only_markdown_files_are_roles_and_bad_file_names_are_errors(home: Home) -> None:
     (home.agents / "notes.txt").write_text("no role", encoding="utf-8")
     (home.agents / ".hidden.md").write_text("no role", encoding="utf-8")
