@@ -236,7 +236,10 @@ class TextStreamed:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoading:
-    """A model is not ready yet; ``what`` says which, after ``seconds``. Shown live, never stored."""
+    """A model is not ready yet; ``what`` says which, after ``seconds``; empty when the wait is over.
+
+    Shown live, never stored.
+    """
 
     tag: ClassVar[str] = "model_loading"
     what: str

@@ -33,7 +33,10 @@ from ..errors import ConfigError, ModelUnreachable
 from ..home import extra_command
 
 Progress = Callable[[str, int, int], None]
-"""``progress(what, done, total)``: whole seconds waited, and 0 for unknown; called on the caller's loop."""
+"""``progress(what, done, total)``: whole seconds waited, and 0 for unknown; called on the caller's loop.
+
+An empty ``what`` says that the wait is over, whether well or not.
+"""
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 3.0
@@ -136,6 +139,8 @@ class LocalServer:
             return waiting.result()
         finally:
             waiting.cancel()
+            if progress is not None and told >= 0:
+                progress("", told, 0)
 
     def _begin(self, timeout: float) -> Future[Running]:
         with self._lock:

@@ -143,7 +143,9 @@ class Feed:
         elif isinstance(event, Warned):
             self._team_changed = True
         elif isinstance(event, ModelLoading):
-            self._loading, self._team_changed = f"{event.what} ({event.seconds:.0f} s)", True
+            loading = f"{event.what} ({event.seconds:.0f} s)" if event.what else ""
+            self._team_changed |= loading != self._loading
+            self._loading = loading
 
     def _begin_answer(self, agent_id: int) -> None:
         lane = self._lanes[agent_id]

@@ -17,7 +17,7 @@ from support.stage import DESIGN, RESEARCH, Stage
 
 from astrion_nb.envelope import parse
 from astrion_nb.errors import EnvelopeError
-from astrion_nb.events import ConversationStarted, ModelLoading, Stamped, TextStreamed
+from astrion_nb.events import ConversationStarted, Event, ModelLoading, Stamped, TextStreamed
 from astrion_nb.ids import HUMAN_ID, LEADER_ID
 from astrion_nb.messages import Message
 from astrion_nb.render.markdown import tree
@@ -515,7 +515,8 @@ def test_a_token_costs_almost_nothing() -> None:
     assert min(run() for _ in range(7)) < 2e-6
 
 
-def test_a_model_that_is_being_loaded_is_shown_until_it_answers() -> None:
+@pytest.mark.parametrize("end", [ModelLoading("", 3.0), TextStreamed(LEADER_ID, "Hello")], ids=["loaded", "answers"])
+def test_a_model_that_is_being_loaded_is_shown_until_it_is_there_or_answers(end: Event) -> None:
     state = TeamState()
     feed = Feed(lambda: state, banner=lambda: "A small model answers.", now=lambda: 0.0)
     for seq, event in enumerate((ConversationStarted("c", "", "", "m", "fast", "model", "en", ""),), start=1):
@@ -528,7 +529,9 @@ def test_a_model_that_is_being_loaded_is_shown_until_it_answers() -> None:
     told = feed.take()
     assert told is not None
     assert told["event"]["loading"] == "loading smollm2 (2 s)"
-    feed.push(Stamped(1, 0.0, TextStreamed(LEADER_ID, "Hello")))
-    answered = feed.take()
-    assert answered is not None
-    assert [event["loading"] for event in answered["events"]] == [""]
+    feed.push(Stamped(1, 0.0, end))
+    after = feed.take()
+    assert after is not None
+    assert [event["loading"] for event in after.get("events") or [after["event"]]] == [""]
+    feed.push(Stamped(1, 0.0, ModelLoading("", 3.0)))
+    assert feed.take() is None
