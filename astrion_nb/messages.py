@@ -199,7 +199,9 @@ class Message:
     @property
     def cut(self) -> bool:
         """Whether it is what there was of an answer when its turn was ended: for people, never sent to a model."""
-        return self.role == "assistant" and "status" in self.metadata
+        metadata = self.metadata
+        ended = "status" in metadata and metadata.get("truncated") is True
+        return ended and self.role == "assistant" and not self.tool_calls
 
     @property
     def compaction(self) -> Mapping[str, Any] | None:

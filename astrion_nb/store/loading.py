@@ -4,7 +4,8 @@ Each document says in ``seq`` up to which event it speaks, and each event touche
 agent's two documents, or the conversation's own two. A scope is rebuilt from the older of its
 documents by the events that followed; when the point is reached at which the younger one was
 written, that one's part is taken from it as it stands. So every mixture of old and new documents
-with the journal gives the same state. Knows no lock and no writing.
+with the journal gives the same state. What no team of ours can have written is mended by
+``store.mending`` and told in the log. Knows no lock and no writing.
 
 Source: data model §4–§7, decisions 28–31.
 """
@@ -12,6 +13,7 @@ Source: data model §4–§7, decisions 28–31.
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +31,12 @@ from . import documents as docs
 from .forms import check_message, fault
 from .json_form import read_document
 from .lines import read_journal
+from .mending import envelope_id_of, mend
 
 Part = tuple[int, Callable[[], None]]
 """A document's ``seq``, and what puts its part into the state."""
+
+_log = logging.getLogger("astrion_nb.store")
 
 _STATUSES = ("running", "waiting", "idle", "completed", "terminated")
 _RUN_STATUSES = ("", "running", "completed", "failed", "stopped", "timed_out", "interrupted")
@@ -100,6 +105,8 @@ def _load(folder: Path, files: Files) -> Loaded:
     for number in sorted(found | {number for number in by_scope if number is not None}):
         reader.agent(number, by_scope.get(number, []))
     state = reader.state
+    for number, note in mend(state, reader.asked):
+        _log.warning("%s, agent %d, was mended while it was read: %s", folder, number, note)
     state.seq = max(state.own_seq, *(agent.seq for agent in state.agents.values()))
     state.updated_at = max(updated_at, *(agent.updated_at for agent in state.agents.values()))
     _take_ids(state)
@@ -112,7 +119,7 @@ def _take_ids(state: TeamState) -> None:
     for agent in state.agents.values():
         delivered: set[str] = set()
         for message in agent.messages:
-            envelope_id = message.metadata.get("envelope_id")
+            envelope_id = message.metadata.get("envelope_id") or envelope_id_of(message)
             if isinstance(envelope_id, str):
                 delivered.add(envelope_id)
                 take(envelope_id)
@@ -141,6 +148,7 @@ class _Reader:
         self.metadata: dict[str, Any] | None = None
         self.messages: dict[str, Any] | None = None
         self.call_times: dict[int, dict[str, float]] = {}
+        self.asked: dict[int, dict[str, str]] = {}
 
     def own(self, events: list[Stamped]) -> None:
         """The conversation's own scope; creates the leader."""
@@ -333,6 +341,9 @@ class _Reader:
             if call_id in times:
                 agent.open_calls[call_id] = (call, times[call_id])
         self.call_times[agent.agent_id] = times
+        if "seq" not in own:  # of another writer, who keeps no questions
+            asked = {call["tool_call_id"]: call.get("question_id") for call in calls}
+            self.asked[agent.agent_id] = {call_id: name for call_id, name in asked.items() if isinstance(name, str)}
         agent.seq = max(agent.seq, own.get("seq", 0))
 
     def _restore_messages(self, number: int, data: Mapping[str, Any]) -> None:

@@ -96,6 +96,8 @@ def _step(state: TeamState, publish: Any, step: str, number: int, text: str, val
                 ),
             )
         )
+    elif step in ("drain", "say", "call") and agent.open_calls:
+        return  # a conversation goes on when every call has its result
     elif step == "drain" and agent.pending:
         item = agent.pending[0]
         kind_of_id = "auto" if who == LEADER_ID else "user"
@@ -112,7 +114,10 @@ def _step(state: TeamState, publish: Any, step: str, number: int, text: str, val
         message = Message("assistant", None, agent.next_message_id("assistant"), calls, extra=extra)
         publish(ev.MessageAppended(who, message))
     elif step == "answer_call" and agent.open_calls:
-        call_id = next(iter(agent.open_calls))
+        waiting = {question.call_id for question in open_questions}
+        call_id = next((call_id for call_id in agent.open_calls if call_id not in waiting), None)
+        if call_id is None:
+            return  # the answer comes first
         publish(ev.MessageAppended(who, Message("tool", text, agent.next_message_id("tool"), (), call_id)))
     elif step == "status":
         words: list[ev.Status] = ["running", "waiting", "idle", "completed", "terminated"]
