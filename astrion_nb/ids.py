@@ -63,12 +63,12 @@ def abbreviation(role_name: str, role_id: str, held: dict[str, str]) -> str:
     -------
     str
         The initials, or the role id cut to 32 characters when the name has no ASCII letters or
-        another role holds the initials.
+        another role holds the initials; of a role id that another program has chosen, what can stand in an id.
     """
     short = initials(role_name)[:32]
     if short and short != LEADER_ABBREVIATION and held.get(short, role_id) == role_id:
         return short
-    return role_id[:32]
+    return "".join(re.findall(r"[A-Za-z0-9_-]", role_id))[:32] or "agent"
 
 
 class IdBook:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..envelope import parse
 from ..errors import EnvelopeError
-from ..ids import HUMAN_ID, LEADER_ID, well_formed
+from ..ids import HUMAN_ID, LEADER_ID, abbreviation, well_formed
 from ..messages import Message, unique_call_ids
 from ..state import AgentState, Question, TeamState
 
@@ -239,6 +239,7 @@ def mend(state: TeamState, asked: Mapping[int, Mapping[str, str]]) -> Iterator[t
         By agent and call: the id of the question that another program's pending call waits for.
     """
     for number, agent in sorted(state.agents.items()):
+        _name(state, agent)
         if not is_sound(agent.messages):
             agent.messages, notes = mended(agent.messages)
             _recount(agent)
@@ -258,6 +259,15 @@ def mend(state: TeamState, asked: Mapping[int, Mapping[str, str]]) -> Iterator[t
             continue
         question.status = "closed"
         yield question.asker, f"{question.id} is closed: {question.reason}"
+
+
+def _name(state: TeamState, agent: AgentState) -> None:
+    """Let an agent have a name of one line, and an abbreviation that can stand in an id."""
+    if not agent.display_name.strip() or len(agent.display_name.splitlines()) > 1:
+        agent.display_name = " ".join(agent.display_name.split()) or f"agent_{agent.agent_id}"
+    if not well_formed(agent.abbreviation):
+        held = {other.abbreviation: other.role_id for other in state.members() if other is not agent}
+        agent.abbreviation = abbreviation(agent.role_name, agent.role_id, held)
 
 
 def _recount(agent: AgentState) -> None:
