@@ -1,4 +1,4 @@
-"""For tests and lessons: the scripted model, and a pytest plugin that replays notebooks.
+"""For tests and lessons: the scripted model, a pytest plugin that replays notebooks, what holds of any conversation.
 
 ::
 
@@ -10,6 +10,9 @@
     @pytest.mark.astrion_cassette("lesson.cassette.json")
     def test_my_lesson():                        # every Team in here is replayed
         ...
+
+What holds of every conversation, and a check that names what does not, is in
+:mod:`~astrion_nb.testing.invariants`.
 
 The plugin comes with the package. Under ``pytest --nbval`` each notebook gets a temporary
 ``ASTRION_HOME``, no network (``ASTRION_OFFLINE``), and ``ASTRION_REPLAY`` when

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -93,3 +94,19 @@ def test_an_error_stands_only_where_something_went_wrong() -> None:
     events = (*BEGINNING, StatusChanged(1, "running"), StatusChanged(1, "completed", "", "401"))
     (fault,) = statuses_follow_the_machine([Stamped(n, 0.0, event) for n, event in enumerate(events, 1)])
     assert fault == "event 4: agent 1 is completed, and has an error: 401"
+
+
+def machine_table() -> str:
+    """Return the machine as the page prints it: the changes that come about in the same way in one row."""
+    rows: dict[tuple[Standing, str], list[Standing]] = {}
+    for row in TRANSITIONS:
+        rows.setdefault((row.after, row.when), []).append(row.before)
+    lines = ["| from | to | when |", "|---|---|---|"]
+    for (after, when), before in rows.items():
+        lines.append(f"| {', '.join(f'`{shown(standing)}`' for standing in before)} | `{shown(after)}` | {when} |")
+    return "\n".join(lines)
+
+
+def test_the_page_prints_the_machine_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "notebooks" / "promises.md").read_text("utf-8")
+    assert machine_table() in page, f"the table of notebooks/promises.md is to be\n\n{machine_table()}"
