@@ -7,7 +7,9 @@ run is for whoever asked.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,8 @@ class Quickstart:
 def set_up(folder: Path, model: str = "smollm2") -> Quickstart:
     """Fetch the model unless it is there, and copy the notebook, and those it leads to, unless there are copies.
 
+    The small model answers in the quickstart; the others need their recordings and play them.
+
     Parameters
     ----------
     folder : Path
@@ -64,7 +68,10 @@ def set_up(folder: Path, model: str = "smollm2") -> Quickstart:
         print(words(language()).keeps_copy.format(path=notebook), file=sys.stderr)
     for source in _shipped():
         if not (folder / source.name).exists():
-            write_atomic(folder / source.name, _read(source), fsync=False)
+            data = _read(source)
+            if source.suffix == ".ipynb":
+                data = _fitted(source.stem, data, key)
+            write_atomic(folder / source.name, data, fsync=False)
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_HERE}
     environment.setdefault("ASTRION_HOME", str(folder / "home"))
     for name in JUPYTERS:
@@ -101,6 +108,34 @@ def _shipped() -> list[Path]:
     if not (folder / FILE).is_file():
         raise StorageError(f"the installed package lacks {FILE}: install astrion-nb again")
     return sorted([*folder.glob("*.ipynb"), *folder.glob("*.cassette.json")])
+
+
+_NOTE = re.compile(r"^\*The answers saved .*\*$", re.MULTILINE)
+_ANSWERED = (
+    "*Cells that were not run in this copy show the answers of a scripted model; those that were run, the answers of "
+    "`{key}`, a small model on this computer. It shows how a team works; its answers are weak. Below, "
+    "[Run it yourself](#Run-it-yourself) says how to let another model answer.*"
+)
+_PLAYED = (
+    "*This copy plays the recording beside it, `{name}.cassette.json`: its cells refer to agents and questions of that "
+    "recording. Without the line `%config …`, the model of your settings answers; then read names and ids off the "
+    "view or the board.*"
+)
+
+
+def _fitted(name: str, data: bytes, key: str) -> bytes:
+    """Return a notebook that says who answers in its copy: the small model, or the recording that it needs."""
+    document = json.loads(data)
+    played = f"{name}.ipynb" != FILE
+    note = (_PLAYED if played else _ANSWERED).format(name=name, key=key)
+    lines = ["%load_ext astrion_nb\n", f'%config AstrionMagics.replay = "{name}.cassette.json"']
+    for cell in document["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            cell["source"] = _NOTE.sub(lambda _: note, text).splitlines(keepends=True)
+        elif played and text == "%load_ext astrion_nb":
+            cell["source"] = lines
+    return json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
 def _read(path: Path) -> bytes:

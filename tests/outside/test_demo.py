@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -134,13 +135,17 @@ class TestWithTheWeights:
     def _weights(self) -> None:
         smollm2()
 
-    def test_the_copy_is_the_shipped_notebook_and_a_changed_one_is_kept(
+    def test_the_copy_is_the_shipped_notebook_with_who_answers_and_a_changed_one_is_kept(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         folder = tmp_path / "demo"
         made = set_up(folder)
         assert made.notebook == folder / "quickstart.ipynb"
-        assert made.notebook.read_bytes() == (builtin_notebooks() / "quickstart.ipynb").read_bytes()
+        ours, shipped = (json.loads((at / "quickstart.ipynb").read_bytes()) for at in (folder, builtin_notebooks()))
+        first, *rest = ours["cells"]
+        assert rest == shipped["cells"][1:]
+        assert first["source"][:3] == shipped["cells"][0]["source"][:3]
+        assert "`local/smollm2`, a small model on this computer" in "".join(first["source"])
         assert capsys.readouterr().err == ""
         made.notebook.write_text("mine", "utf-8")
         assert set_up(folder).notebook.read_text("utf-8") == "mine"
@@ -154,6 +159,19 @@ class TestWithTheWeights:
         for link in links:
             assert (notebook.parent / link).is_file()
             assert (notebook.parent / link).with_suffix(".cassette.json").is_file()
+
+    @pytest.mark.parametrize("name", ["ask-and-guide", "human-as-leader"])
+    def test_what_it_leads_to_plays_its_recording_whatever_the_model(self, tmp_path: Path, name: str) -> None:
+        made = set_up(tmp_path / "demo")
+        copy = made.notebook.with_name(f"{name}.ipynb")
+        executed = nbformat.read(execute(copy, made.environment), as_version=4)
+        shipped = nbformat.read(builtin_notebooks() / copy.name, as_version=4)
+        assert f"plays the recording beside it, `{name}.cassette.json`" in executed.cells[0].source
+
+        def shown(cell: Any) -> list[str]:
+            return [output.data["text/plain"] for output in cell.get("outputs", ()) if output.get("data")]
+
+        assert [shown(cell) for cell in executed.cells] == [shown(cell) for cell in shipped.cells]
 
     def test_the_kernels_model_is_the_small_one_and_no_recording_is_played(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
