@@ -298,7 +298,7 @@ def test_an_answer_is_a_str_that_shows_as_markdown(team: Shell) -> None:
     team.run("r = %ask Researcher_1 what did you see?")
     answer = team.space["r"]
     assert isinstance(answer, str)
-    assert (answer, repr(answer), answer.upper(), answer == "Seen.") == ("Seen.", "Seen.", "SEEN.", True)
+    assert (answer, repr(answer), answer.upper(), answer == "Seen.") == ("Seen.", "'Seen.'", "SEEN.", True)
     shown = team.ip.display_formatter.format(answer)[0]
     assert shown == {"text/plain": "Seen.", "text/markdown": "Seen."}
 
@@ -339,7 +339,7 @@ def test_a_person_s_error_is_one_line_that_says_what_to_do(code: str, error: typ
 
 
 def test_without_any_model_the_error_names_the_ways_on(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("astrion_nb.app.config._best_local", lambda: None)
+    monkeypatch.setattr("astrion_nb.app.config._fallback", lambda: None)
     with pytest.raises(NoModelError, match=r"OPENAI_API_KEY.*fetch smollm2"):
         shell.run("%%team\nx")
 

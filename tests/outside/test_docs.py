@@ -71,7 +71,7 @@ def test_all_magics_and_commands_are_named_and_those_named_exist(name: str) -> N
 
 @pytest.mark.parametrize("name", PAGES)
 def test_flags_of_magics_exist(name: str) -> None:
-    flags = [item.arguments for item in MAGICS.values() if item.arguments is not None]
+    flags = [item.arguments for item in (*MAGICS.values(), *COMMANDS.values()) if item.arguments is not None]
     fields = {field.name.rstrip("_") for arguments in flags for field in dataclasses.fields(arguments)}
     others = {"hypothesis_profile", "headless", "port", "nbval", "nbval_lax", "check", "help", "no_wait"}
     named = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z][a-z-]*)", page(name))}
