@@ -76,6 +76,7 @@ def set_up(folder: Path, model: str = "smollm2") -> Quickstart:
     environment.setdefault("ASTRION_HOME", str(folder / "home"))
     for name in JUPYTERS:
         environment.setdefault(name, str(folder / "jupyter" / name.removesuffix("_DIR").lower()))
+    make_folder(folder / "jupyter")  # IPython makes its own folder in one that is there, and no more
     environment["ASTRION_MODEL"] = key
     return Quickstart(notebook, environment)
 

@@ -21,7 +21,7 @@ from support.lab import ask_server, until_up
 from support.local_weights import smollm2
 
 from astrion_nb.__main__ import main
-from astrion_nb.app.quickstart import set_up
+from astrion_nb.app.quickstart import JUPYTERS, set_up
 from astrion_nb.errors import AstrionError, ConfigError, StorageError
 from astrion_nb.home import Home, builtin_notebooks
 from astrion_nb.notebook.demo import execute
@@ -123,6 +123,12 @@ def test_without_the_weights_and_offline_nothing_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("port", ["0", "65536", "http", "²", "-1"])
+def test_a_port_that_is_none_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", f"--port={port}"]) == 2
+    assert "is no port; use 1 to 65535" in capsys.readouterr().err
+
+
 def test_an_unknown_model_is_refused_before_anything_else(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no local model 'gpt-9'"):
         set_up(tmp_path / "demo", "gpt-9")
@@ -214,6 +220,19 @@ class TestWithTheWeights:
             assert {message.role for message in conversation.state.leader_state.messages} >= {"user", "assistant"}
         finally:
             conversation.close_now()
+
+    def test_nothing_is_left_in_the_persons_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in JUPYTERS:
+            monkeypatch.delenv(name, raising=False)
+        folder, home = tmp_path / "demo", tmp_path / "home"
+        home.mkdir()
+        quickstart = set_up(folder)
+        notebook = write(folder / "look.ipynb", "import IPython\nprint(IPython.paths.get_ipython_dir())")
+        for name in JUPYTERS:
+            monkeypatch.setenv(name, quickstart.environment[name])
+        executed = execute(notebook, {**quickstart.environment, "HOME": str(home)})
+        assert printed(executed) == f"{folder / 'jupyter' / 'ipythondir'}\n"
+        assert list(home.iterdir()) == []
 
     def test_jupyterlab_opens_the_copy_with_a_kernel_that_is_set_up(self, tmp_path: Path) -> None:
         private = {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
