@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..app.conversations import Entry
 
 T = TypeVar("T")
-AT_EXIT = 0.6
+AT_EXIT = 0.4
 """Seconds that a kernel's end waits for files to be at rest; the journal holds everything anyway."""
 
 

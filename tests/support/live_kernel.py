@@ -125,6 +125,7 @@ class Kernel:
         self.cells: dict[str, Cell] = {}
         self.stray: list[dict[str, Any]] = []
         self.answers: list[str] = []
+        self.queued = 0.0
         self.stderr = folder / f"kernel-{os.getpid()}-{id(self)}.stderr"
         self.manager = KernelManager()
         self.manager._kernel_spec = KernelSpec(
@@ -300,18 +301,46 @@ class Kernel:
         self.manager.provisioner.process.wait(BOUND)
 
     def shutdown(self) -> float:
-        """Ask the kernel to end, as a server does; returns the seconds that its process took."""
-        begun = time.monotonic()
+        """Ask the kernel to end; returns the seconds that its process took.
+
+        ``queued`` says then how much of that its threads were ready to run and the machine was busy with others.
+        """
         process = self.manager.provisioner.process
+        queues: dict[str, float] = {}
+        before = sum(_queued(process.pid).values())
+        begun = time.monotonic()
         self.client.shutdown()
-        process.wait(BOUND)
-        return time.monotonic() - begun
+        while process.poll() is None:
+            assert time.monotonic() - begun < BOUND, f"the kernel lives on\n{self.log}"
+            queues.update(_queued(process.pid))
+            time.sleep(0.005)
+        took = time.monotonic() - begun
+        self.queued = max(0.0, sum(queues.values()) - before)
+        return took
+
+    def restart(self) -> None:
+        """Restart the kernel, as a server does: an interrupt, a request to end, a new process."""
+        with self.stderr.open("ab") as log:
+            self.manager.restart_kernel(stderr=log)
+        self.forget()
+        self.client.wait_for_ready(timeout=60)
 
     def close(self) -> None:
         """End the kernel, however it is."""
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
         self.manager.cleanup_resources()
+
+
+def _queued(pid: int) -> dict[str, float]:
+    """Return for each thread of a process the seconds that it stood in the run queue, where the system says so."""
+    found = {}
+    for place in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            found[place.parent.name] = int(place.read_text("ascii").split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):  # it ended while it was looked at
+            continue
+    return found
 
 
 @contextmanager
