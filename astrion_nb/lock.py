@@ -18,8 +18,81 @@ from .disk import make_folder, reason
 from .errors import StorageError
 
 
+class LockFile:
+    """An open lock file, which can be taken and given back any number of times.
+
+    A child that its process forks has no part in it.
+
+    Parameters
+    ----------
+    path : Path
+        Named ``*.lock``; created empty when missing. Its folder exists.
+
+    Raises
+    ------
+    StorageError
+        It cannot be opened.
+    ValueError
+        ``path`` is not named ``*.lock``.
+    """
+
+    __slots__ = ("_closed", "_descriptor", "_process", "path")
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix != ".lock":
+            raise ValueError(f"{path.name} is not a lock file: give a path that ends in .lock")
+        self.path = path
+        self._process = os.getpid()
+        self._closed = False
+        try:
+            with _opening:
+                self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+                _open.add(self._descriptor)
+        except OSError as error:
+            raise StorageError(f"the lock {path} cannot be opened ({reason(error)})") from error
+
+    def take(self, timeout: float | None) -> None:
+        """Take the lock; seconds to wait for the present holder, 0 = do not wait, ``None`` = without a limit.
+
+        Raises
+        ------
+        StorageError
+            The lock was not given in time.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = 0.002
+        while not _try_lock(self._descriptor, self.path):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise StorageError(f"another process holds {self.path.name} for longer than {timeout:g} s: try again")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+
+    def give_back(self) -> None:
+        """Give the lock back; harmless when the file is closed."""
+        if os.getpid() == self._process and not self._closed:
+            _unlock(self._descriptor)
+
+    @property
+    def stands(self) -> bool:
+        """Whether the path still leads to this file: another one there is another lock."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Close the file, which drops the lock."""
+        # A fork's copy is closed already, and its number may be another file's by now.
+        if os.getpid() == self._process:
+            with _opening:
+                if not self._closed:
+                    self._closed = True
+                    _open.discard(self._descriptor)
+                    os.close(self._descriptor)
+
+
 @contextlib.contextmanager
-def locked(path: Path, *, timeout: float | None = 10.0) -> Iterator[None]:
+def locked(path: Path, *, timeout: float | None = 10.0) -> Iterator[LockFile]:
     """Hold an exclusive lock between processes, and between threads of one, for the ``with`` block.
 
     The lock is advisory, and the system drops it when its holder ends in whatever way. A child that the
@@ -40,35 +113,22 @@ def locked(path: Path, *, timeout: float | None = 10.0) -> Iterator[None]:
     ValueError
         ``path`` is not named ``*.lock``.
     """
-    if path.suffix != ".lock":
-        raise ValueError(f"{path.name} is not a lock file: give a path that ends in .lock")
-    make_folder(path.parent)
-    try:
-        with _opening:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            _open.add(descriptor)
-    except OSError as error:
-        raise StorageError(f"the lock {path} cannot be opened ({reason(error)})") from error
-    process = os.getpid()
-    try:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = 0.002
-        while not _try_lock(descriptor, path):
-            if deadline is not None and time.monotonic() >= deadline:
-                raise StorageError(f"another process holds {path.name} for longer than {timeout:g} s: try again")
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
+    while True:
+        make_folder(path.parent)
+        file = LockFile(path)
         try:
-            yield
-        finally:
-            if os.getpid() == process:
-                _unlock(descriptor)
+            file.take(timeout)
+            if file.stands:
+                break
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # it was replaced between opening and taking: that lock is nobody's any more
+    try:
+        yield file
     finally:
-        # A fork's copy is closed already, and its number may be another file's by now.
-        if os.getpid() == process:
-            with _opening:
-                _open.discard(descriptor)
-                os.close(descriptor)
+        file.give_back()
+        file.close()
 
 
 _open: set[int] = set()

@@ -31,7 +31,7 @@ from .journal import Durability
 from .json_form import read_document
 from .lines import read_journal
 from .loading import Loaded, load
-from .locks import acquire, owner
+from .locks import Ownership, acquire, owner, take_over
 from .saving import Conversation, settle_due
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -134,7 +134,7 @@ class ConversationStore:
         loaded = Loaded(TeamState(conversation_id=folder.name), 0, {}, {})
         return self._conversation(folder, loaded, lock)
 
-    def open(self, conversation_id: str, *, read_only: bool = False) -> Conversation:
+    def open(self, conversation_id: str, *, read_only: bool = False, taking_over: bool = False) -> Conversation:
         """Open a stored conversation.
 
         Parameters
@@ -142,6 +142,8 @@ class ConversationStore:
         conversation_id : str
         read_only : bool
             Take no lock and write nothing, also while another process works on it.
+        taking_over : bool
+            Take it from whoever has it open: what happens there from now on is refused, and not saved.
 
         Raises
         ------
@@ -157,7 +159,7 @@ class ConversationStore:
         folder = self._folder(conversation_id)
         if read_only:
             return self._conversation(folder, load(folder, self._files), None)
-        lock = acquire(folder, self._files)
+        lock = take_over(folder, self._files) if taking_over else acquire(folder, self._files)
         try:
             self._sweep(folder)
             loaded = load(folder, self._files)
@@ -254,7 +256,7 @@ class ConversationStore:
 
     # ------------------------------------------------------------------ inside
 
-    def _conversation(self, folder: Path, loaded: Loaded, lock: contextlib.ExitStack | None) -> Conversation:
+    def _conversation(self, folder: Path, loaded: Loaded, lock: Ownership | None) -> Conversation:
         def settled(entry: dict[str, Any], highest: int) -> None:
             self._index.put(folder.name, entry)
             self._index.remember(None, highest)
@@ -266,7 +268,7 @@ class ConversationStore:
             durability=self.durability,
             read_only=lock is None,
             settled=settled,
-            closed=None if lock is None else lock.close,
+            ownership=lock,
         )
 
     def _folder(self, conversation_id: str) -> Path:

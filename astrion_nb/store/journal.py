@@ -8,7 +8,8 @@ on any running loop.
 A flush that fails fails every waiter; nothing is lost: the bytes stay in memory, and each later
 ``durable`` (or job) tries again from the last byte known to be safe, until one succeeds. A file whose
 path leads elsewhere, or nowhere, is such a failure too: what is written to it is on no disk that
-anybody will find. Then the last job is the last all the same, and nothing is tried afterwards.
+anybody will find. Then the last job is the last all the same, and nothing is tried afterwards; so it
+is when another process has taken the conversation over.
 
 Knows no document and no state; the form of a line is ``store.lines``.
 
@@ -25,6 +26,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -33,6 +35,7 @@ from ..disk import Files, reason, replace_file, write_all
 from ..errors import StorageError
 from ..events import Stamped
 from .lines import dump_event
+from .locks import Refusal
 
 Durability = Literal["sync", "relaxed"]
 
@@ -42,6 +45,8 @@ PAUSE = 0.0002
 """Seconds between two pieces of a job, in which another thread gets the interpreter."""
 _KICK_BYTES = 1 << 18
 """Buffered bytes that start a flush although nobody waits."""
+
+Turn = Callable[[], AbstractContextManager[Refusal | None]]
 
 _log = logging.getLogger("astrion_nb.store")
 
@@ -83,10 +88,19 @@ class Journal:
         Bytes of the file that hold whole lines; what follows is cut off before the first write.
     seq : int
         Number of the last event already stored.
+    turn : callable, optional
+        ``with turn() as refusal`` stands around all that is written; a refusal says why nothing may be.
     """
 
     def __init__(
-        self, path: Path, files: Files, *, durability: Durability = "sync", keep: int = 0, seq: int = 0
+        self,
+        path: Path,
+        files: Files,
+        *,
+        durability: Durability = "sync",
+        keep: int = 0,
+        seq: int = 0,
+        turn: Turn = nullcontext,
     ) -> None:
         self.path = path
         self.durability = durability
@@ -114,6 +128,8 @@ class Journal:
         self._durable = seq
         self._bytes_cut = 0
         self._error: str | None = None
+        self._turn = turn
+        self._refusal: Refusal | None = None
         self._gone = False
         self._backlog: deque[Job] = deque()
         self._written: dict[Path, int] = {}
@@ -244,13 +260,14 @@ class Journal:
                 pass
             self._kicked = False
             try:
-                running = self._round()
-                if not self._due:
-                    deadline = None
-                elif deadline is None:
-                    deadline = time.monotonic() + COALESCE
-                elif time.monotonic() >= deadline:
-                    deadline = None if self._write_due() else time.monotonic() + 10 * COALESCE
+                with self._turn() as self._refusal:
+                    running = self._round()
+                    if not self._due:
+                        deadline = None
+                    elif deadline is None:
+                        deadline = time.monotonic() + COALESCE
+                    elif time.monotonic() >= deadline:
+                        deadline = None if self._write_due() else time.monotonic() + 10 * COALESCE
             except BaseException as error:  # a fault of our own: nobody may wait for ever
                 _log.exception("the journal %s met an unexpected error", self.path)
                 self._error = f"{self.path}: unexpected {type(error).__name__}: {error}"
@@ -285,6 +302,9 @@ class Journal:
 
     def _flush(self, *, sync: bool) -> bool:
         """Write what is not yet safe; return whether all of it is safe now."""
+        if self._refusal is not None:
+            self._error, self._gone = self._refusal
+            return False
         try:
             if self._handle is not None and not self._files.leads_to(self.path, self._handle):
                 return self._lost()

@@ -2,7 +2,12 @@
 
 The lock itself is the system's, dropped when its holder ends in whatever way, so a dead process
 never keeps a conversation. Beside it ``owner.json`` names the holder (process id and the time that
-process began), for the message that another one gets. Knows no document.
+process began), for the message that another one gets.
+
+Whoever writes takes a second lock for as long as he writes, his *turn*, and looks whether the first is
+still his: another process may take a conversation over, by putting another lock file in its place in a
+turn of its own. So the former owner writes nothing afterwards, and nothing of his is cut in the middle.
+Knows no document.
 
 Source: decision 31.
 """
@@ -14,18 +19,97 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple, Self
 
-from ..disk import Files, replace_file
+from ..disk import Files, make_folder, replace_file
 from ..errors import ConversationLocked, StorageError
-from ..lock import locked
+from ..lock import LockFile, locked
 from .json_form import dump
 
 OWNER = "owner.json"
 LOCK = "conversation.lock"
+TURN = "turn.lock"
+TURN_LIMIT = 10.0
+"""Seconds to wait for whoever writes a conversation's files right now."""
 
 
-def acquire(folder: Path, files: Files) -> contextlib.ExitStack:
+class Refusal(NamedTuple):
+    """Why a conversation must not be written now, and whether that can change."""
+
+    why: str
+    for_good: bool
+
+
+class Ownership:
+    """A conversation that this process has open.
+
+    Made by :func:`acquire` and :func:`take_over`.
+
+    Parameters
+    ----------
+    folder : Path
+    files : Files
+    mine : LockFile
+        Taken.
+    """
+
+    __slots__ = ("_at", "_files", "_folder", "_mine", "_turns")
+
+    def __init__(self, folder: Path, files: Files, mine: LockFile) -> None:
+        self._folder = folder
+        self._files = files
+        self._mine = mine
+        self._turns = LockFile(folder / TURN)
+        self._at = os.stat(folder)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Refusal | None]:
+        """Keep others from taking the conversation over meanwhile; yields why it must not be written, if it must not.
+
+        That the folder is gone, or is another one, is for whoever writes to find.
+        """
+        try:
+            self._turns.take(TURN_LIMIT)
+        except StorageError as error:
+            yield Refusal(str(error), for_good=False)
+            return
+        try:
+            owned = self._mine.stands or not self._is_there()
+            yield None if owned else Refusal(self._taken(), for_good=True)
+        finally:
+            self._turns.give_back()
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self._folder), self._at)
+        except OSError:
+            return False
+
+    def _taken(self) -> str:
+        by = owner(self._folder, self._files)
+        return (
+            f"{self._folder.name} was taken over by {by}, and what has happened here since is not saved; "
+            "close it here, or open it again when it is closed there"
+        )
+
+    def close(self) -> None:
+        """Give the conversation up."""
+        if self._mine.stands:
+            _forget(self._folder, self._files)
+        self._turns.close()
+        self._mine.give_back()
+        self._mine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def acquire(folder: Path, files: Files) -> Ownership:
     """Take a conversation for this process.
 
     Parameters
@@ -36,7 +120,7 @@ def acquire(folder: Path, files: Files) -> contextlib.ExitStack:
 
     Returns
     -------
-    contextlib.ExitStack
+    Ownership
         Gives the conversation up when closed.
 
     Raises
@@ -46,21 +130,49 @@ def acquire(folder: Path, files: Files) -> contextlib.ExitStack:
     StorageError
         The lock file cannot be opened.
     """
-    stack = contextlib.ExitStack()
+    make_folder(folder)
+    while True:
+        mine = LockFile(folder / LOCK)
+        try:
+            mine.take(0)
+            if mine.stands:
+                break
+        except StorageError as error:
+            mine.close()
+            if error.__cause__ is not None:
+                raise  # not held by anyone: the file cannot be locked at all
+            raise ConversationLocked(
+                f"{folder.name} is open in {owner(folder, files)}: close it there first, "
+                "or resume it with --read-only or --take-over (Team: read_only, take_over)"
+            ) from None
+        mine.close()
     try:
-        stack.enter_context(locked(folder / LOCK, timeout=0))
-    except StorageError as error:
-        if error.__cause__ is not None:
-            raise  # not held by anyone: the file cannot be opened at all
-        raise ConversationLocked(f"{folder.name} is open in {owner(folder, files)}: close it there first") from None
-    mine = {"pid": os.getpid(), "started": _started(os.getpid()), "host": socket.gethostname()}
-    try:
-        replace_file(files, folder / OWNER, (dump(mine),))
+        found = Ownership(folder, files, mine)
     except BaseException:
-        stack.close()
+        mine.close()
         raise
-    stack.callback(_forget, folder, files)
-    return stack
+    try:
+        note = {"pid": os.getpid(), "started": _started(os.getpid()), "host": socket.gethostname()}
+        replace_file(files, folder / OWNER, (dump(note),))
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+def take_over(folder: Path, files: Files) -> Ownership:
+    """Take a conversation for this process, also from another one, or from this one, that has it open.
+
+    Raises
+    ------
+    ConversationLocked
+        Somebody else was quicker.
+    StorageError
+        Its owner writes and comes to no end, or a file cannot be written.
+    """
+    with locked(folder / TURN, timeout=TURN_LIMIT):
+        replace_file(files, folder / LOCK, ())
+    return acquire(folder, files)
 
 
 def owner(folder: Path, files: Files) -> str:

@@ -15,6 +15,7 @@ import concurrent.futures
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from . import documents as docs
 from .journal import PAUSE, Durability, Journal
 from .json_form import dump
 from .loading import Loaded
+from .locks import Ownership
 
 _SHOWN = frozenset({AgentCreated, QuestionAsked, RunEnded, RunStarted, StatusChanged})
 _SMALL = 1 << 16
@@ -72,8 +74,8 @@ class Conversation:
     settled : callable, optional
         Called on the journal's thread after all documents are in place, with what the index holds
         of the conversation and the highest agent number.
-    closed : callable, optional
-        Called once when the conversation has been closed.
+    ownership : Ownership, optional
+        Asked before anything is written, and given up when the conversation has been closed.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Conversation:
         durability: Durability = "sync",
         read_only: bool = False,
         settled: Callable[[dict[str, Any], int], None] | None = None,
-        closed: Callable[[], None] | None = None,
+        ownership: Ownership | None = None,
     ) -> None:
         self.id = folder.name
         self.folder = folder
@@ -94,7 +96,7 @@ class Conversation:
         self.closed = False
         self._files = files
         self._settled = settled
-        self._on_close = closed
+        self._ownership = ownership
         self._written = dict(loaded.written)
         self._sizes = dict(loaded.sizes)
         self._folders: set[Path] = {folder}
@@ -105,6 +107,7 @@ class Conversation:
             durability=durability,
             keep=loaded.journal_size,
             seq=loaded.state.seq,
+            turn=nullcontext if ownership is None else ownership.turn,
         )
 
     @property
@@ -251,9 +254,9 @@ class Conversation:
 
     def _end_close(self) -> None:
         self.closed = True
-        if self._on_close is not None:
-            on_close, self._on_close = self._on_close, None
-            on_close()
+        if self._ownership is not None:
+            ownership, self._ownership = self._ownership, None
+            ownership.close()
 
     async def _rewrite(self) -> None:
         self._written.pop(None, None)

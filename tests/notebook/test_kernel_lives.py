@@ -112,7 +112,8 @@ def test_a_conversation_open_in_another_kernel_is_refused_with_its_owner(server:
         for code in (f"%astrion resume {conversation}", f"%%team --continue {conversation}\nGo on."):
             refused = second.run(code)
             assert refused.error == (
-                f"ConversationLocked: {conversation} is open in process {first.pid} on {_host()}: close it there first"
+                f"ConversationLocked: {conversation} is open in process {first.pid} on {_host()}: close it there first, "
+                "or resume it with --read-only or --take-over (Team: read_only, take_over)"
             )
             assert len(refused.traceback) == 1
         first.ok("%%team --wait\nAnother.")

@@ -86,8 +86,10 @@ def _lead(request: Mapping[str, Any]) -> Response:
         return calls(*(_create(page) for page in range(1, PAGES + 1)), say="Three painters, 三位画师。")
     if last_word > looks[-1]:
         return calls(("list_active_sub_agents", {}), say="Who is there?")
-    if messages[-1]["role"] == "tool" and '"agents":[' in messages[-1]["content"]:
-        return _set_to_work(json.loads(messages[-1]["content"])["agents"])
+    last = max(n for n, each in enumerate(messages) if each["role"] == "assistant")
+    seen = [each["content"] for each in messages[last:] if each["role"] == "tool" and '"agents":[' in each["content"]]
+    if seen:
+        return _set_to_work(json.loads(seen[0])["agents"])
     return text(f"Noted {len(messages)} messages.")
 
 
