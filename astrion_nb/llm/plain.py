@@ -14,6 +14,7 @@ from ..messages import Message
 from .wire import joined_system, object_text
 
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
+_WORD = re.compile(r"[A-Za-z]+")
 _EXPLANATION = {
     "en": (
         "# Tools\n\n"
@@ -49,7 +50,7 @@ def plain_messages(
     each by a rule that depends on the conversation's beginning alone: prefixes stay equal.
     """
     system = next((message.content or "" for message in messages if message.role == "system"), "")
-    language = "zh" if _IDEOGRAPH.search(system) else "en"
+    language = _language(system)
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     out: list[dict[str, Any]] = []
     explained = not tools
@@ -88,6 +89,11 @@ def _as_written(message: Message) -> str:
         name = json.dumps(call.name, ensure_ascii=False)
         lines.append(f'{{"name": {name}, "arguments": {object_text(call.arguments)}}}')
     return "\n".join(lines)
+
+
+def _language(text: str) -> str:
+    """Return the language that a text is mostly in; English ones quote Chinese labels, Chinese ones names of tools."""
+    return "zh" if len(_IDEOGRAPH.findall(text)) > len(_WORD.findall(text)) else "en"
 
 
 def tool_text(tools: Iterable[Mapping[str, Any]], language: str, *, optional: bool = True) -> str:

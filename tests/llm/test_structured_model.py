@@ -14,12 +14,14 @@ from support.asking import ask, events, request, run
 from support.strict_server import Gate, StrictServer, close, delta, finish, no_done, reasoning, status, text
 
 from astrion_nb.errors import ModelBroken, ModelBusy
+from astrion_nb.home import Language
 from astrion_nb.llm.model import Finished, ModelRequest, TextDelta
 from astrion_nb.llm.openai import OpenAIModel
 from astrion_nb.llm.plain import plain_messages
 from astrion_nb.llm.say import SayReader
 from astrion_nb.llm.structured import StructuredModel
 from astrion_nb.messages import Message, ToolCall, Usage
+from astrion_nb.prompts import Audience, base_prompt
 
 CREATE = {
     "type": "function",
@@ -195,6 +197,17 @@ def test_earlier_calls_and_results_go_out_as_plain_messages(server: StrictServer
 def test_the_rules_are_told_in_the_language_of_the_system_message(server: StrictServer) -> None:
     once(server, text(CALLED), (Message("system", "你是负责人"), Message("user", "go")))
     assert "# 工具" in server.requests[0]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(("language", "rule"), [("en", "To call a tool:"), ("zh", "调用工具：")])
+@pytest.mark.parametrize("brief", [False, True], ids=["whole", "brief"])
+@pytest.mark.parametrize("kind", ["leader", "member"])
+def test_the_rules_follow_the_language_of_every_base_prompt(
+    kind: Audience, brief: bool, language: Language, rule: str
+) -> None:
+    system = base_prompt(kind, language, brief=brief).text
+    (told, _) = plain_messages([Message("system", system), Message("user", "Go.")], TOOLS)
+    assert rule in told["content"]
 
 
 def test_a_conversation_without_a_system_message_gets_one(server: StrictServer) -> None:
