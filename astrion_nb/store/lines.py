@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..disk import Files, reason
 from ..errors import ConversationBroken, StorageError
-from ..events import MessageAppended, Stamped, from_json, to_json
+from ..events import Stamped, from_json, to_json
 from ..given import shown
 from .documents import SCHEMA_VERSION, check_version, read_time
 from .forms import check_event, fault
@@ -28,13 +28,12 @@ def dump_event(stamped: Stamped) -> bytes:
     TypeError
         The event holds a value without a JSON form.
     """
-    event = stamped.event
-    exact = False
-    if isinstance(event, MessageAppended):  # the only one with values of a free form
-        message = event.message
-        exact = awkward(message.metadata) or (bool(message.extra) and awkward(message.extra))
+    event = to_json(stamped.event)
     t = datetime.fromtimestamp(stamped.t, UTC)
-    return dump_line({"seq": stamped.seq, "v": SCHEMA_VERSION, "t": t, "event": to_json(event)}, exact=exact)
+    record = {"seq": stamped.seq, "v": SCHEMA_VERSION, "t": t, "event": event}
+    line = dump_line(record)
+    # NaN and the infinities have become null; where there is none, nothing has to be looked at.
+    return dump_line(record, exact=True) if b"null" in line and awkward(event) else line
 
 
 def read_journal(path: Path, files: Files) -> tuple[list[Stamped], int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
+import math
 import subprocess
 import sys
 import threading
@@ -17,7 +19,8 @@ from hypothesis import strategies as st
 
 from astrion_nb.disk import RealFiles
 from astrion_nb.errors import ConversationBroken, StorageError
-from astrion_nb.events import Stamped, Warned
+from astrion_nb.events import MessageAppended, MessageQueued, PendingMessage, Stamped, Warned, from_json
+from astrion_nb.messages import Message, ToolCall
 from astrion_nb.store.journal import Journal
 from astrion_nb.store.lines import dump_event, read_journal
 
@@ -323,3 +326,19 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, line: bytes, fault
     path.write_bytes(dump_event(event(1)) + line + dump_event(event(3)))
     with pytest.raises(ConversationBroken, match=rf"journal\.jsonl, {fault}"):
         read_journal(path, RealFiles())
+
+
+def test_numbers_that_json_does_not_know_are_kept_wherever_an_event_holds_values_of_a_free_form() -> None:
+    odd = {"a": [math.inf, -math.inf, 1.5e300], "b": None}
+    call = ToolCall("c", "f", "{}", extra={"odd": odd, "function": {"odd": odd}})
+    item = PendingMessage("id", "task", "L", None, "x", 1.0, "user", extra={"odd": odd})
+    for happened in (
+        MessageAppended(0, Message("assistant", None, "msg_assistant_001", (call,))),
+        MessageAppended(0, Message("user", "x", "msg_user_001", metadata={"odd": odd})),
+        MessageAppended(0, Message("user", "x", "msg_user_001", extra={"odd": odd})),
+        MessageQueued(0, item),
+    ):
+        line = dump_event(Stamped(1, 2.0, happened))
+        assert line.endswith(b"}\n")
+        assert line.count(b"\n") == 1
+        assert from_json(json.loads(line)["event"]) == happened
