@@ -170,3 +170,11 @@ def test_markers_and_shared_parts_of_the_tests_are_those_there_are() -> None:
     named = re.findall(r"^- `(\w+\.py)`", contributing, re.MULTILINE)
     assert named
     assert [name for name in named if not (REPOSITORY / "tests" / "support" / name).is_file()] == []
+
+
+def test_every_promise_names_a_test_that_is_there() -> None:
+    promised = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page("notebooks/promises.md"))
+    assert len(promised) > 15
+    for file, name in promised:
+        source = page(file)
+        assert not name or f"def {name}(" in source, f"{file}::{name}"
