@@ -283,7 +283,14 @@ def test_sums_of_money_are_text_wherever_they_are_shown(lab: Lab, server: Strict
     prices = "Plan A costs $5 a month, plan B $6"
     server.on_request = lambda request, n: text(prices + r", \\(x\\)")
     show = "from IPython.display import Markdown\nMarkdown('set: $xyz$')"
-    notebook = opened(lab, server, f"%%team --wait\n{prices}", "%ask leader prices?", "%astrion conversations", show)
+    notebook = opened(
+        lab,
+        server,
+        f'%%team --wait --title "{prices}"\n{prices}',
+        "%ask leader prices?",
+        "%astrion conversations",
+        show,
+    )
     for cell in (1, 2, 3, 4):
         notebook.run(cell)
     # The page sets formulas in the order of its cells: when the last is set, those before it would be.
