@@ -31,6 +31,11 @@ class EventDecoder:
         if not data:
             return []
         if not self._started:
+            data = b"".join((*self._parts, data))
+            self._parts.clear()
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                self._parts.append(data)  # the mark itself may come in pieces
+                return []
             self._started = True
             data = data.removeprefix(_BOM)
         if self._after_cr:
@@ -94,15 +99,15 @@ class BodyDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take bytes; return the data of every event that they complete."""
+        if not self.head:
+            data = data.lstrip(_BLANK)  # also of a byte order mark that comes in pieces
+            if data.startswith(b"{"):
+                self._document = []
+        if len(self.head) < _HEAD:
+            self.head += data[:_HEAD]
         if self._document is not None:
             self._document.append(data)
             return []
-        if len(self.head) < _HEAD:
-            begun = bool(self.head.lstrip(_BLANK))
-            self.head += data[:_HEAD]
-            if not begun and self.head.lstrip(_BLANK).startswith(b"{"):
-                self._document = [data]
-                return []
         return self._events.feed(data)
 
     def flush(self) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from astrion_nb.llm.sse import EventDecoder
+from astrion_nb.llm.sse import BodyDecoder, EventDecoder
 
 
 def decode(*pieces: bytes) -> list[bytes]:
@@ -53,3 +53,18 @@ def test_a_line_that_comes_byte_by_byte_costs_linear_time() -> None:
     decoder = EventDecoder()
     assert not any(decoder.feed(b"x") for _ in range(200_000))
     assert decoder.feed(b"\n\n") == []
+
+
+@given(st.lists(st.integers(0, 40), max_size=6), st.sampled_from([b"", b"\n", b"\r\n\r\n"]))
+@settings(max_examples=100, deadline=None)
+def test_a_byte_order_mark_that_comes_in_pieces_costs_no_event_and_no_document(places: list[int], blank: bytes) -> None:
+    for body, wanted in ((b"data: a\n\ndata: b\n\n", [b"a", b"b"]), (b'{"a": [1, 2]}', [b'{"a": [1, 2]}'])):
+        whole = b"\xef\xbb\xbf" + blank + body
+        cuts = sorted(min(place, len(whole)) for place in places)
+        pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+        if body.startswith(b"data"):
+            assert decode(*pieces) == wanted
+        decoder = BodyDecoder()
+        events = [event for piece in pieces for event in decoder.feed(piece)]
+        assert events + decoder.flush() == wanted
+        assert decoder.head == body
