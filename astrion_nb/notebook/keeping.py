@@ -77,8 +77,8 @@ class Kept:
                 self._bridge = None
             self._mode = mode
 
-    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run something short on the team's loop and return its value."""
+    def do(self, coroutine: Coroutine[Any, Any, T], check: Callable[[], None] = lambda: None) -> T:
+        """Run something short on the team's loop and return its value; ``check`` is called at every look at it."""
         try:
             bridge = self.bridge
         except AstrionError:
@@ -89,6 +89,7 @@ class Kept:
             while not future.done():
                 bridge.pump(future, POLL)
         except KeyboardInterrupt:
+                check()
             future.cancel()
             raise
         return future.result()

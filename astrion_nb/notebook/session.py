@@ -7,7 +7,6 @@ keeping to :mod:`~astrion_nb.notebook.keeping`.
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import sys
 import threading
@@ -23,6 +22,7 @@ from ..printable import one_field
 from ..render.words import Words
 from .bridge import POLL
 from .frontend import allows_input, ending, has_kernel, read_line
+from .interrupts import Interrupts, waited
 from .keeping import AT_EXIT, Kept, opened
 from .output import show_static
 from .shown import Shown, transcript
@@ -91,7 +91,10 @@ class Session(Kept):
         shown = self._shown(team, self.look(lambda: _counts(team)), silent=silent)
         self._show_view(shown)
         try:
-            error = _told_of_interrupt(lambda: self.do(team.start(text)), lambda: self._interrupted(team))
+            error = waited(
+                lambda interrupts: self.do(team.start(text), interrupts.check),
+                lambda interrupts: self._interrupted(team, interrupts),
+            )
         except BaseException:
             shown.close_view()
             self.shown = last
@@ -183,14 +186,14 @@ class Session(Kept):
         try:
             team.attended = team.attended or allows_input(self.shell)
 
-            def pump() -> None:
+            def pump(interrupts: Interrupts) -> None:
                 future = self.bridge.submit(team.wait(timeout=timeout))
-                self._pump(future, team)
+                self._pump(future, team, interrupts)
                 if shown.finishing is not None:
-                    self._pump(shown.finishing, team)
+                    self._pump(shown.finishing, team, interrupts)
                 future.result()
 
-            error = _told_of_interrupt(pump, lambda: self._interrupted(team))
+            error = waited(pump, lambda interrupts: self._interrupted(team, interrupts))
             result = self.look(team.result)
         except RunFailed as failed:
             error, result = failed, self.look(team.result)
@@ -215,49 +218,39 @@ class Session(Kept):
             raise TeamError(f"the team was stopped: {result.error}; go on with %%team --continue")
         return result
 
-    def _interrupted(self, team: Team) -> BaseException:
+    def _interrupted(self, team: Team, interrupts: Interrupts) -> BaseException:
         """Stop what a cell waited for; a second interrupt only lets go of it."""
 
-        stopping: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
-        begun: list[asyncio.Task[None]] = []
-
-        async def stop() -> None:
+        async def stop() -> list[str]:
             names = [agent.display_name for agent in team.state.agents.values() if agent.status in _AT_WORK]
-            try:
-                await team.stop(reason="the cell was interrupted")
-            except BaseException as error:
-                stopping.set_exception(error)
-            else:
-                stopping.set_result(names)
-
-        def begin() -> None:
-            if not begun:
-                begun.append(asyncio.ensure_future(stop()))
+            await team.stop(reason="the cell was interrupted")
+            return names
 
         try:
-            self.bridge.call(begin)  # first of all: a blocked loop stops them as soon as it can
+            stopping = self.bridge.submit(stop())  # first of all: a blocked loop stops them as soon as it can
             while not stopping.done():
                 self.bridge.pump(stopping, POLL)
+                interrupts.check()
             at_work = stopping.result()
         except KeyboardInterrupt:
-            self.bridge.call(begin)  # this one may have come before anything was said to the loop
             return TeamError("let go of the team, which is still stopping: see %astrion, wait with %astrion wait")
         names = f" ({', '.join(at_work)})" if at_work else ""
         return TeamError(f"interrupted: the run was stopped{names}; go on with %%team --continue")
 
-    def _pump(self, future: concurrent.futures.Future[Any], team: Team) -> None:
+    def _pump(self, future: concurrent.futures.Future[Any], team: Team, interrupts: Interrupts) -> None:
         """Wait for a future; a replay that needs a person's step meanwhile misses: no later cell can bring it."""
         self.bridge.call(team.only_now, True)
         try:
-            self._pump_until(future, team)
+            self._pump_until(future, team, interrupts)
         finally:
             self.bridge.call(team.only_now, False)
 
-    def _pump_until(self, future: concurrent.futures.Future[Any], team: Team) -> None:
+    def _pump_until(self, future: concurrent.futures.Future[Any], team: Team, interrupts: Interrupts) -> None:
         """Wait for a future and see to questions that only this cell's own line can answer."""
         seen: dict[str, float] = {}
         while not future.done():
             self.bridge.pump(future, POLL)
+            interrupts.check()
             if ending(self.shell):
                 future.cancel()
                 raise TeamError("the kernel is ending: the team is put away, and %astrion resume goes on with it")
@@ -267,7 +260,8 @@ class Session(Kept):
                 first = seen.setdefault(question.question_id, time.monotonic())
                 if time.monotonic() - first >= BEFORE_INPUT:
                     seen[question.question_id] = float("inf")
-                    self._ask_here(question, future, team)
+                    with interrupts.raised():
+                        self._ask_here(question, future, team)
 
     def _ask_here(self, question: QuestionInfo, future: concurrent.futures.Future[Any], team: Team) -> None:
         """Ask the person in the cell's own line, until the question is settled, or a page can bring the answer."""
@@ -300,11 +294,11 @@ class Session(Kept):
         team.attended = team.attended or allows_input(self.shell)
         future = self.bridge.submit(team.ask(target, text, timeout=timeout))
 
-        def withdrawn() -> TeamError:
+        def withdrawn(_: Interrupts) -> TeamError:
             future.cancel()
             return TeamError(f"interrupted: the question to {target} is withdrawn; the team works on")
 
-        error = _told_of_interrupt(lambda: self._pump(future, team), withdrawn)
+        error = waited(lambda interrupts: self._pump(future, team, interrupts), withdrawn)
         if error is not None:
             raise error
         return future.result()
@@ -340,21 +334,6 @@ class Session(Kept):
         except Exception as error:  # a view never ends a run
             shown.close_view()
             print(self.words.no_view.format(why=repr(error)), file=sys.stderr)
-
-
-def _told_of_interrupt(wait: Callable[[], object], interrupted: Callable[[], T]) -> T | None:
-    """Wait; return what is to be told of an interrupt, or nothing.
-
-    A second interrupt can come at once, before anything has been done about the first: both are one then.
-    """
-    try:
-        try:
-            wait()
-        except KeyboardInterrupt:
-            return interrupted()
-    except KeyboardInterrupt:
-        return interrupted()
-    return None
 
 
 def _rest(team: Team, text: Words) -> str:
