@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,11 @@ from ..ids import LEADER_ABBREVIATION, LEADER_ID, LEADER_NAME
 from ..messages import Message
 from ..state import AgentState, TeamState, apply
 from . import documents as docs
-from .forms import check_message, fault
+from .forms import fault
 from .json_form import read_document
 from .lines import read_journal
 from .mending import envelope_id_of, mend
+from .reading import read_message
 
 Part = tuple[int, Callable[[], None]]
 """A document's ``seq``, and what puts its part into the state."""
@@ -87,6 +88,9 @@ def load(folder: Path, files: Files) -> Loaded:
     try:
         return _load(folder, files)
     finally:
+        if not gc.get_freeze_count():  # else somebody keeps objects there, and they are to stay
+            gc.freeze()  # what was read is old at once: the next small collections pass it over
+            gc.unfreeze()
         if collecting:
             gc.enable()
 
@@ -119,7 +123,10 @@ def _take_ids(state: TeamState) -> None:
     for agent in state.agents.values():
         delivered: set[str] = set()
         for message in agent.messages:
-            envelope_id = message.metadata.get("envelope_id") or envelope_id_of(message)
+            metadata = message.metadata
+            envelope_id = metadata.get("envelope_id") if metadata else None
+            if not envelope_id:
+                envelope_id = envelope_id_of(message) if message.role == "user" else None
             if isinstance(envelope_id, str):
                 delivered.add(envelope_id)
                 take(envelope_id)
@@ -148,6 +155,8 @@ class _Reader:
         self.metadata: dict[str, Any] | None = None
         self.messages: dict[str, Any] | None = None
         self.call_times: dict[int, dict[str, float]] = {}
+        self.read: dict[int, tuple[Message, ...]] = {}
+        """Messages by agent: a document may be restored twice, and is read once."""
         self.asked: dict[int, dict[str, str]] = {}
 
     def own(self, events: list[Stamped]) -> None:
@@ -351,16 +360,14 @@ class _Reader:
         raw = data.get("messages")
         if not isinstance(raw, list):
             raise ValueError("'messages' must be a list")
-        messages: list[Message] = []
+        times = self.call_times.get(number, {})
+        messages = list(self.read.get(number, ()))
         try:
-            for item in raw:
-                message = Message.from_json(item)
-                check_message(message)
-                messages.append(message)
+            _count(agent, messages if messages else _read_into(messages, raw), times)
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ValueError(f"messages[{len(messages)}]: {error}") from error
+        self.read[number] = tuple(messages)
         agent.messages = messages
-        _count(agent, self.call_times.get(number, {}))
         if number == LEADER_ID:
             metadata = data.get("metadata") or {}
             agent.system = _text(metadata, "system_prompt") or agent.system
@@ -421,13 +428,22 @@ class _Reader:
             raise ConversationBroken(f"{self.folder / name}: {said}; mend the file or put a copy back") from error
 
 
-def _count(agent: AgentState, times: Mapping[str, float]) -> None:
+def _read_into(messages: list[Message], raw: list[Any]) -> Iterator[Message]:
+    """Read stored messages one by one, each looked at while it is at hand; what was read is given up at once."""
+    raw.reverse()
+    while raw:
+        message = read_message(raw.pop())
+        messages.append(message)
+        yield message
+
+
+def _count(agent: AgentState, messages: Iterable[Message], times: Mapping[str, float]) -> None:
     """Derive from the messages what is not stored: counters, and open calls with their ``times``."""
     users = autos = requests = cuts = tools = 0
     compacted = -1
     before = agent.open_calls
     calls: dict[str, Any] = {}
-    for index, message in enumerate(agent.messages):
+    for index, message in enumerate(messages):
         role = message.role
         if role == "assistant":
             requests += 1

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from astrion_nb.disk import RealFiles
 from astrion_nb.messages import Message, ToolCall
 from astrion_nb.store.forms import check_message
+from astrion_nb.store.loading import load
 from astrion_nb.store.reading import read_message
 
 texts = st.text(max_size=6)
@@ -109,3 +113,31 @@ def test_what_this_package_writes_is_read_the_short_way_and_is_a_message_like_an
         assert found == message
         assert repr(found) == repr(message)
         assert found.extra == {}
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_collector_is_left_as_it_was_and_what_was_read_is_nothing_to_look_through_again(
+    tmp_path: Path, collecting: bool, frozen: bool
+) -> None:
+    folder = tmp_path / "conv_1"
+    folder.mkdir()
+    messages = [{"role": "user", "content": "x", "message_id": f"msg_user_{n:03d}"} for n in range(1, 3000)]
+    (folder / "metadata.json").write_text('{"id": "conv_1"}', encoding="utf-8")
+    (folder / "messages.json").write_text(json.dumps({"messages": messages}), encoding="utf-8")
+    was = gc.isenabled()
+    gc.collect()
+    try:
+        if frozen:
+            gc.freeze()  # as a server does before it forks
+        kept = gc.get_freeze_count()
+        (gc.enable if collecting else gc.disable)()
+        loaded = load(folder, RealFiles())
+        assert gc.isenabled() is collecting
+        assert gc.get_freeze_count() == kept
+        if not frozen:
+            assert len(gc.get_objects(generation=0)) < 1000
+    finally:
+        gc.unfreeze()
+        (gc.enable if was else gc.disable)()
+    assert len(loaded.state.agents[0].messages) == 2999
