@@ -68,7 +68,7 @@ def test_a_kernel_ends_quickly_while_a_team_works_and_another_goes_on_where_it_w
     gate.release()
     with loaded(server, home) as second:
         told = second.ok(f"%astrion resume {conversation}")
-        assert told.out.startswith("Survey: 1 agents, ")
+        assert told.out.startswith("Survey: 1 agent, ")
         assert "Researcher_1 was interrupted; a message lets it go on" in told.out
         assert second.ok("print(team.running, [a.detail for a in team.agents])").out == "False ['interrupted']\n"
         second.ok("%send Researcher_1 Go on, please.")
@@ -95,7 +95,7 @@ def test_an_agent_that_waited_for_the_person_is_answered_in_the_next_kernel(
         first.kill()
     with loaded(server, home) as second:
         told = second.ok(f"%astrion resume {conversation}")
-        assert "Researcher_1 waits for human: Which sea? (%answer sea-1 …)" in told.out
+        assert "Researcher_1 waits for You: Which sea? (%answer sea-1 …)" in told.out
         second.ok("%answer sea-1 the North Sea")
         second.ok("%astrion wait")
     assert len(cast.member_requests) == 2
