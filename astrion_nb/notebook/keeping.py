@@ -88,8 +88,8 @@ class Kept:
         try:
             while not future.done():
                 bridge.pump(future, POLL)
-        except KeyboardInterrupt:
                 check()
+        except KeyboardInterrupt:
             future.cancel()
             raise
         return future.result()
