@@ -82,6 +82,14 @@ class Lived(Observed):
         self._check_loop()
         return self._opened.runtime
 
+    def _check_access(self) -> None:
+        """Refuse what would change a conversation that is only read."""
+        if self._plan.access == "read":
+            raise TeamError(
+                f"{self.conversation_id} is open for reading only: resume it without --read-only to go on with it "
+                "(Team: read_only)"
+            )
+
     def _check_loop(self) -> None:
         loop = self._loop
         if loop is not None and loop is not asyncio.get_running_loop() and loop.is_running():
@@ -110,7 +118,8 @@ class Lived(Observed):
             opened = self._opened
             try:
                 if opened is not None:
-                    await ended(opened.runtime.shut())
+                    if self._plan.access != "read":  # else nobody works here, and nothing may change
+                        await ended(opened.runtime.shut())
                     await ended(tuple(self._tasks))
                     await opened.conversation.close()
                 self._put_away = True

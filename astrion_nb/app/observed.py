@@ -14,6 +14,7 @@ from ..events import Event, Stamped
 from ..messages import Usage
 from ..state import TeamState
 from .opening import Opened, Plan
+from .restored import RestoredAgent
 from .result import AgentInfo, QuestionInfo, agent_info, question_infos
 from .watching import Watch
 from .why import request
@@ -86,8 +87,13 @@ class Observed:
 
     @property
     def running(self) -> bool:
-        """Whether a run is under way."""
-        return self.state.run_status == "running"
+        """Whether a run is under way here."""
+        return self.state.run_status == "running" and self._plan.access != "read"
+
+    @property
+    def restored(self) -> tuple[RestoredAgent, ...]:
+        """What was found when a stored conversation was opened; empty for a new one."""
+        return self._opened.restored if self._opened is not None else ()
 
     @property
     def agents(self) -> tuple[AgentInfo, ...]:

@@ -19,6 +19,7 @@ from ..runtime.team import TeamRuntime
 from ..tools.registry import Tool, toolbox
 from .cassettes import LiveSession, attach
 from .config import Config, in_call
+from .restored import RestoredAgent, cut_off, restored
 from .wiring import Models, Roles, shared_gate
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Plan:
     limits: Limits
     project_path: str
     human: bool | None
+    access: Literal["own", "read", "take over"] = "own"
+    """Of a stored conversation: refused when it is open elsewhere, read only, or taken from whoever has it."""
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class Opened:
     conversation: Conversation
     models: Models
     session: LiveSession
+    restored: tuple[RestoredAgent, ...] = ()
 
 
 def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable[[], bool]) -> Opened:
@@ -80,7 +84,8 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
     session = attach(config)
     models = Models(config, plan.model, roles.ids, session)
     order = session.order
-    roles.prepare()
+    if plan.access != "read":
+        roles.prepare()
     fresh = plan.conversation is None
     if fresh and plan.leader == "human" and not roles.chosen:
         raise ConfigError("a person leads: say which roles to create, with --roles a,b or Team(roles=[…])")
@@ -94,9 +99,12 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
     toolbox("leader", boxes[0])
     toolbox("member", boxes[1])
     store = ConversationStore(config.home, durability=plan.durability, clock=order.now)
-    conversation = store.create() if fresh else store.open(plan.conversation or "")
+    read, take = plan.access == "read", plan.access == "take over"
+    name = plan.conversation or ""
+    conversation = store.create() if fresh else store.open(name, read_only=read, taking_over=take)
+    cut = {} if fresh or read else cut_off(conversation.state)
     try:
-        if not fresh:
+        if not fresh and not read:
             _check_model(plan, conversation)
             if conversation.state.leader == "model":
                 models.get(conversation.state.model_key)
@@ -104,7 +112,7 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
     except BaseException:
         conversation.close_now()  # else nobody could open it again in this process
         raise
-    return Opened(runtime, conversation, models, session)
+    return Opened(runtime, conversation, models, session, () if fresh else restored(conversation.state, cut))
 
 
 def _check_model(plan: Plan, conversation: Conversation) -> None:
@@ -199,6 +207,6 @@ def _begin(
                 conversation.id, plan.title or "", plan.project_path, key, plan.mode, plan.leader, language, system
             )
         )
-    else:
+    elif plan.access != "read":
         runtime.restore()
     return runtime

@@ -27,6 +27,7 @@ class Steered(Lived):
 
     async def _admit(self, runtime: TeamRuntime) -> None:
         """Admit a step of the person; one that may begin no run is recorded at once, for no run's end will do it."""
+        self._check_access()
         await runtime.person.admit()
         if self._opened is not None and not runtime.running:
             self._opened.session.save()

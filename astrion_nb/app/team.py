@@ -55,6 +55,10 @@ class Team(Steered):
         How much the models think; ``deep`` is kept with the conversation and counts as ``thinking``.
     conversation : str, optional
         Id of a stored conversation to go on with.
+    read_only : bool
+        Only look at the stored conversation, as it is at this moment, also while another process works on it.
+    take_over : bool
+        Take the stored conversation from whoever has it open: what happens there from now on is not saved.
     replay, record : path, optional
         A cassette to play, or to write.
     permission : {"ask", "read-only", "auto"}
@@ -98,6 +102,8 @@ class Team(Steered):
         leader: Literal["model", "human"] = "model",
         mode: Literal["fast", "thinking", "deep"] = "fast",
         conversation: str | None = None,
+        read_only: bool = False,
+        take_over: bool = False,
         replay: str | Path | None = None,
         record: str | Path | None = None,
         permission: Literal["ask", "read-only", "auto"] = "ask",
@@ -119,6 +125,12 @@ class Team(Steered):
         given.one_of("Team: permission", permission, ("ask", "read-only", "auto"))
         given.one_of("Team: durability", durability, ("sync", "relaxed"))
         given.switch("Team: human", human, none=True)
+        given.switch("Team: read_only", read_only)
+        given.switch("Team: take_over", take_over)
+        if (read_only or take_over) and (conversation is None or (read_only and take_over)):
+            raise ConfigError(
+                "Team: read_only or take_over says how a stored conversation is opened: give one, and conversation="
+            )
         for name, place in (("replay", replay), ("record", record), ("project_path", project_path)):
             given.path(f"Team: {name}", place)
         if limits is not None and not isinstance(limits, Limits):
@@ -140,6 +152,7 @@ class Team(Steered):
             limits=limits or Limits(),
             project_path=str(Path(project_path or ".").resolve()),
             human=human,
+            access="read" if read_only else "take over" if take_over else "own",
         )
         super().__init__(plan)
 
@@ -153,6 +166,7 @@ class Team(Steered):
         """
         given.text("start: the task", text, empty=_NO_TASK)
         runtime = await self.open()
+        self._check_access()
         await runtime.person.admit()
         if runtime.state.run_status == "running":
             raise TeamBusy(

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import ConfigError, TeamError
 from ..printable import clean
 from ..render.columns import aligned
-from .args import Help, flag, parse, target, usage
+from .args import Help, flag, options, parse, target, usage
 from .magic import MAGICS, Names, nothing
 from .output import Rendered, show_static
 from .session import Session
@@ -189,12 +189,29 @@ def conversations(session: Session, arguments: Any, rest: str) -> Rendered:
     return _Table(rows) if len(rows) > 1 else Rendered(text.no_conversations)
 
 
-@command("resume", "ID", None, Session.conversation_ids)
+_Resume = make_dataclass(
+    "_Resume",
+    [
+        ("read_only", bool, flag(False, "only look at it, also while another kernel works on it")),
+        ("take_over", bool, flag(False, "take it from the kernel that has it open, which saves nothing afterwards")),
+    ],
+)
+
+
+@command("resume", "ID", _Resume, Session.conversation_ids)
 def resume(session: Session, arguments: Any, rest: str) -> None:
     """Open a stored conversation: says what was interrupted and who still waits."""
-    if not rest:
-        raise ConfigError("%astrion resume: name the conversation; %astrion conversations lists them")
-    print(session.resume(rest))
+    identifier, behind = _stored("resume", rest)
+    said = set(behind.split())  # a flag behind the id is meant as one
+    if odd := sorted(said - set(options(_Resume))):
+        raise ConfigError(f"%astrion resume: it takes one conversation, and no {' '.join(odd)!r}")
+    read_only = arguments.read_only or "--read-only" in said
+    take_over = arguments.take_over or "--take-over" in said
+    if read_only and take_over:
+        raise ConfigError(
+            "%astrion resume: --read-only leaves it where it is, and --take-over takes it: give one of them"
+        )
+    print(session.resume(identifier, read_only=read_only, take_over=take_over))
 
 
 @command("rename", "ID TITLE", None, Session.conversation_ids)

@@ -18,6 +18,7 @@ from ..errors import AstrionError, ConfigError, ConversationLocked, TeamBusy, Te
 from ..events import Stamped, StatusChanged
 from ..ids import HUMAN_ID, LEADER_ID
 from ..printable import one_field
+from ..render.columns import aligned
 from ..render.words import Words, words
 from .bridge import POLL, Bridge, KernelLoop, ThreadLoop
 from .frontend import allows_input
@@ -65,12 +66,19 @@ class Kept:
                 self._bridge = KernelLoop() if self._mode == "kernel" else ThreadLoop()
             return self._bridge
 
+    @property
+    def mode(self) -> str:
+        """Where agents run: ``thread`` or ``kernel``."""
+        return self._mode
+
     def set_loop(self, mode: str) -> None:
-        """Choose where agents run: ``thread`` or ``kernel``; not while a team is open."""
+        """Choose where agents run: ``thread`` or ``kernel``; an open team is put away, to be resumed there."""
         if mode == self._mode:
             return
         if self.team is not None:
             self.close_team()
+            if _ours(self.shell.user_ns.get(self.variable)):
+                del self.shell.user_ns[self.variable]
         with self._lock:
             if self._bridge is not None:
                 self._bridge.close()
@@ -273,16 +281,17 @@ class Kept:
 
     # -- what can be named ---------------------------------------------------------------
 
-    def resume(self, conversation_id: str) -> str:
+    def resume(self, conversation_id: str, *, read_only: bool = False, take_over: bool = False) -> str:
         """Open a stored conversation; returns what was found, in words."""
         self.refuse_while_running()
-        team = Team(conversation=conversation_id, config=self.config())
+        team = Team(conversation=conversation_id, config=self.config(), read_only=read_only, take_over=take_over)
         self.make_way(conversation_id)
         team.attended = allows_input(self.shell)
         self.do(opened(team))
         self.adopt(team)
         text = self.words
-        return self.look(lambda: _told(team, text))
+        told = self.look(lambda: _told(team, text))
+        return f"{told}\n  {text.reads_only}" if read_only else told
 
     def role_ids(self) -> list[str]:
         """Return the roles that can be named."""
@@ -318,7 +327,13 @@ def _told(team: Team, text: Words) -> str:
         asker, answerer = (text.you if name == human else name for name in (question.asker, question.answerer))
         told = text.waits_for.format(asker=asker, answerer=answerer, text=question.text, id=question.question_id)
         lines.append("  " + told)
-    return "\n".join(map(one_field, lines))
+    table = [text.restored_columns] if team.agents else []
+    for one in team.restored if table else ():
+        status = text.status[one.detail or one.status]
+        waits = ", ".join(text.you if name == human else name for name in one.waits_for)
+        row = (one.display_name, status, waits, str(one.queued or ""), ", ".join(one.interrupted))
+        table.append(row)
+    return "\n".join([*map(one_field, lines), *(f"  {line}" for line in (aligned(table) if table else ()))])
 
 
 async def opened(team: Team) -> None:

@@ -75,6 +75,8 @@ class Words:
     was_interrupted: str
     waits_for: str
     is_archived: str
+    reads_only: str
+    restored_columns: tuple[str, ...]
     renamed: str
     archived: str
     unarchived: str
@@ -219,6 +221,8 @@ ENGLISH = Words(
     was_interrupted="{name} was interrupted; a message lets it go on",
     waits_for="{asker} waits for {answerer}: {text} (%answer {id} …)",
     is_archived="it is archived; %astrion archive --undo {id} brings it back into the list",
+    reads_only="open for reading only, as it was at this moment",
+    restored_columns=("agent", "status", "waits for", "queued messages", "calls cut off"),
     renamed="renamed: {id} is now {title}",
     archived="archived: {id}",
     unarchived="back in the list: {id}",
@@ -327,6 +331,8 @@ CHINESE = Words(
     was_interrupted="{name} 被中断；给它发一条消息即可继续",
     waits_for="{asker} 等待 {answerer}：{text}（%answer {id} …）",
     is_archived="它已归档；用 %astrion archive --undo {id} 让它回到列表",
+    reads_only="只读打开，显示此刻的内容",
+    restored_columns=("智能体", "状态", "等待", "排队消息", "被中断的调用"),
     renamed="已重命名：{id} 现在名为 {title}",
     archived="已归档：{id}",
     unarchived="已回到列表：{id}",

@@ -153,6 +153,8 @@ TEAM: dict[str, Takes] = {
     "leader": words("model", "human"),
     "mode": words("fast", "thinking", "deep"),
     "conversation": none(text),
+    "read_only": lambda value: value is False,  # of a new conversation nothing else makes sense
+    "take_over": lambda value: value is False,
     "replay": none(path),
     "record": none(path),
     "permission": words("ask", "read-only", "auto"),

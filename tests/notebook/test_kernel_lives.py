@@ -96,6 +96,9 @@ def test_an_agent_that_waited_for_the_person_is_answered_in_the_next_kernel(
     with loaded(server, home) as second:
         told = second.ok(f"%astrion resume {conversation}")
         assert "Researcher_1 waits for You: Which sea? (%answer sea-1 …)" in told.out
+        cells = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in told.out.split("\n")]
+        assert ["agent", "status", "waits for", "queued messages", "calls cut off"] in cells
+        assert ["Researcher_1", "waiting", "You"] in cells
         second.ok("%answer sea-1 the North Sea")
         second.ok("%astrion wait")
     assert len(cast.member_requests) == 2
@@ -112,13 +115,35 @@ def test_a_conversation_open_in_another_kernel_is_refused_with_its_owner(server:
         for code in (f"%astrion resume {conversation}", f"%%team --continue {conversation}\nGo on."):
             refused = second.run(code)
             assert refused.error == (
-                f"ConversationLocked: {conversation} is open in process {first.pid} on {_host()}: close it there first, "
-                "or resume it with --read-only or --take-over (Team: read_only, take_over)"
+                f"ConversationLocked: {conversation} is open in process {first.pid} on {_host()}: "
+                "close it there first, or resume it with --read-only or --take-over (Team: read_only, take_over)"
             )
             assert len(refused.traceback) == 1
+        told = second.ok(f"%astrion resume {conversation} --read-only")
+        assert "open for reading only" in told.out
+        assert "Look around." in second.ok("%astrion show").text
+        assert second.run("%send leader Hello.").error.startswith(f"TeamError: {conversation} is open for reading only")
         first.ok("%%team --wait\nAnother.")
         second.ok(f"%astrion resume {conversation}")
         assert second.ok("%ask Researcher_1 there?").result == "Seen."
+
+
+def test_a_kernel_whose_conversation_is_taken_over_is_told_and_saves_nothing_more(
+    server: StrictServer, tmp_path: Path
+) -> None:
+    play(server)
+    home = tmp_path / "home"
+    with loaded(server, home) as first, live_kernel(tmp_path / "other", environment(server, home)) as second:
+        first.ok("%%team --wait\nLook around.")
+        conversation = first.ok("print(team.conversation_id)").out.strip()
+        second.ok("%load_ext astrion_nb")
+        assert second.run(f"%astrion resume --read-only --take-over {conversation}").error.startswith("ConfigError: ")
+        second.ok(f"%astrion resume {conversation} --take-over")
+        refused = first.run("%send leader Are you there?")
+        assert refused.error.startswith(f"StorageError: {conversation} was taken over by process {second.pid} on ")
+        assert len(refused.traceback) == 1
+        assert second.ok("%ask Researcher_1 there?").result == "Seen."
+        assert "Are you there?" not in second.ok("%astrion show").text
 
 
 def _host() -> str:
