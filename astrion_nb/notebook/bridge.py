@@ -169,7 +169,8 @@ class KernelLoop:
     """On request: agents on the kernel's own loop.
 
     For notebook functions that must run in the main thread, and for kernels without threads. What
-    it costs: agents stop while a cell computes, and an interrupt can hit an agent.
+    it costs: agents stop while a cell computes, and while an async function of theirs computes the
+    cell that waits for them stands still, its interrupt included.
     """
 
     def __init__(self) -> None:

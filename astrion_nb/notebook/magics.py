@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.magic import Magics, magics_class
-from traitlets import Bool, Enum, TraitError, Unicode
+from traitlets import Bool, Enum, TraitError, Unicode, validate
 from traitlets.config.loader import DeferredConfig
 
 from .. import given
@@ -134,7 +134,7 @@ class AstrionMagics(Magics):
         ["thread", "kernel"],
         "thread",
         help="Where agents run: on a thread of their own, or on the kernel's loop (nest-asyncio2; agents then stop "
-        "while a cell computes, and an interrupt can hit an agent).",
+        "while a cell computes, and a waiting cell, its interrupt too, while an async function of theirs does).",
     ).tag(config=True)
     variable = _Variable("team", help="Name under which the running team is put into the namespace.").tag(config=True)
 
@@ -148,6 +148,16 @@ class AstrionMagics(Magics):
         self.session.variable = self.variable
         self.session.set_loop(self.loop)
         self.observe(self._changed, names=[*names, "loop", "variable"])
+
+    @validate("loop")
+    def _loop_can_change(self, proposal: Any) -> Any:
+        session: Session | None = getattr(self, "session", None)
+        if session is not None and proposal["value"] != session.mode and session.running():
+            raise TraitError(  # of which alone traitlets takes back what it has set already
+                "AstrionMagics.loop: the team at work stays on its loop; wait for it with %astrion wait, or end it "
+                "with %astrion stop, and set it then"
+            )
+        return proposal["value"]
 
     def _changed(self, change: Any) -> None:
         if change.name == "loop":

@@ -14,7 +14,7 @@ from support.casts import play
 from support.kernel_env import environment
 from support.kernels import INSTALLED, KERNELS
 from support.live_kernel import Kernel, live_kernel, statuses
-from support.strict_server import Gate, StrictServer, text
+from support.strict_server import Gate, StrictServer, calls, text
 
 pytestmark = pytest.mark.faults
 
@@ -108,3 +108,90 @@ def test_a_team_cell_may_begin_with_blank_lines_and_a_comment_above_it_fails_lou
     assert cast.leader_requests[0]["messages"][-1]["content"] == "Look around."
     above = kernel.run("# NBVAL_IGNORE_OUTPUT\n%%team --wait\nLook around.")
     assert above.status == "error"
+
+
+KERNEL_LOOP = "%config AstrionMagics.loop = 'kernel'"
+FUNCTIONS = """
+import threading, time
+async def computing() -> str:
+    \"\"\"Compute without a pause.\"\"\"
+    computing.began = time.monotonic()
+    time.sleep(1.2)
+    return f"main: {threading.current_thread() is threading.main_thread()}"
+def plain() -> str:
+    \"\"\"Compute on a thread.\"\"\"
+    return f"main: {threading.current_thread() is threading.main_thread()}"
+"""
+PATCHED = "import asyncio\nprint(hasattr(asyncio, '_nest_patched') or hasattr(asyncio, '_nest_asyncio2'))"
+
+
+def test_the_loop_stays_as_it_is_while_a_team_works_and_puts_one_at_rest_away(
+    kernel: Kernel, server: StrictServer
+) -> None:
+    gate = Gate()
+    play(server, member=[[gate, *text("Seen.")]])
+    kernel.ok("%load_ext astrion_nb", timeout=60)
+    kernel.ok("%%team\nLook around.")
+    gate.wait_reached(20)
+    refused = kernel.run(KERNEL_LOOP)
+    said = refused.err + refused.error  # %config prints what it is told, and goes on
+    assert "AstrionMagics.loop: the team at work stays on its loop; wait for it with %astrion wait" in said
+    assert "Traceback" not in said
+    assert kernel.ok("%config AstrionMagics.loop").result == "'thread'"
+    assert kernel.ok(PATCHED).out == "False\n"
+    gate.release()
+    kernel.ok("%astrion wait")
+    identifier = kernel.ok("print(team.conversation_id)").out.strip()
+    kernel.ok(KERNEL_LOOP)
+    assert kernel.ok(PATCHED).out == "False\n", "not before a team begins there"
+    assert kernel.ok("print('team' in globals())").out == "False\n"
+    kernel.ok(f"%astrion resume {identifier}")
+    assert kernel.ok(PATCHED).out == "True\n"
+    assert kernel.ok("%ask Researcher_1 is it done?").result == "Seen."
+    kernel.ok("%config AstrionMagics.loop = 'thread'")
+    kernel.ok(f"%astrion resume {identifier}")
+    assert kernel.ok("%ask Researcher_1 is it done?").result == "Seen."
+
+
+def test_on_the_kernel_s_loop_agents_stand_still_while_a_cell_computes_and_nothing_is_lost(
+    kernel: Kernel, server: StrictServer
+) -> None:
+    kernel.ok("%load_ext astrion_nb", timeout=60)
+    for loop, moves in (("thread", True), ("kernel", False)):
+        kernel.ok(f"%config AstrionMagics.loop = {loop!r}")
+        gate = Gate()
+        cast = play(server, member=[[*calls(("list_active_sub_agents", {})), gate], text("Seen.")])
+        kernel.ok("%%team\nLook around.")
+        gate.wait_reached(20)
+        computing = kernel.send("print('begun', flush=True)\nimport time\ntime.sleep(1.5)")
+        kernel.until(lambda cell=computing: cell.out == "begun\n", what="the cell")  # type: ignore[misc]
+        gate.release()
+        kernel.listen(0.7)
+        assert (len(cast.member_requests) > 1) is moves
+        kernel.finish(computing)
+        kernel.ok("%astrion wait")
+        assert kernel.ok("print(team.result().status, team.result().text)").out == "completed All is well.\n"
+
+
+def test_on_the_kernel_s_loop_async_functions_have_the_main_thread_and_an_interrupt_waits_for_them(
+    kernel: Kernel, server: StrictServer
+) -> None:
+    kernel.ok("%load_ext astrion_nb", timeout=60)
+    kernel.ok(FUNCTIONS)
+    for loop, there in (("thread", "False"), ("kernel", "True")):
+        kernel.ok(f"%config AstrionMagics.loop = {loop!r}")
+        play(server, leader=[calls(("computing", {})), calls(("plain", {})), text("Done.")])
+        kernel.ok("%%team --wait --with computing,plain\nTry.")
+        results = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "tool"]
+        assert [f"main: {there}" in results[0], "main: False" in results[1]] == [True, True]
+    play(server, leader=[calls(("computing", {})), text("Done.")])
+    begun = kernel.when("getattr(computing, 'began', 0) > time.monotonic() - 1")
+    waiting = kernel.send("%%team --wait --with computing\nTry.")
+    begun()
+    kernel.interrupt()
+    kernel.finish(waiting)
+    assert waiting.error.startswith("TeamError: interrupted: the run was stopped (Team Leader)")
+    assert float(kernel.ok("print(time.monotonic() - computing.began)").out) >= 1.2, "not before the function lets it"
+    assert kernel.ok("print(team.running, team.result().status)").out == "False stopped\n"
+    cells = kernel.queue("print(1)", "print(2)")
+    assert [cell.out for cell in cells] == ["1\n", "2\n"]
