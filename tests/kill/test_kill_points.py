@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -53,6 +54,15 @@ class Bench:
             return zygote.call(function, **arguments)
         finally:
             self._free.put(zygote)
+
+    def jump(self) -> tuple[list[str], dict[str, Any]]:
+        """Let the team work while its wall clock jumps, and take it up; returns the points and the facts."""
+        home = self._home("jumping")
+        ended = self._call("perform", home=home, jump=True)
+        assert (ended.signal, ended.error) == (0, ""), ended.error
+        taken_up = self._call("go_on", home=home)
+        assert taken_up.error == "", taken_up.error
+        return ended.value, taken_up.value
 
     def kill(self, point: int) -> str:
         """Kill a team at a point and take it up again; returns what is wrong, or an empty string."""
@@ -138,6 +148,18 @@ def test_the_same_team_passes_the_same_points_every_time(bench: Bench) -> None:
     saved = {label.split(" ")[2].split("/")[-1] for label in bench.points if label.startswith("after rename")}
     documents = {"metadata.json", "messages.json", "runtime.json", "index.json", "state.json", "owner.json"}
     assert saved == documents | {"journal.jsonl"}
+
+
+def test_a_wall_clock_that_jumps_by_years_changes_no_step_no_order_no_timeout_and_no_word(bench: Bench) -> None:
+    points, facts = bench.jump()
+    assert [_nameless(label) for label in points] == [_nameless(label) for label in bench.points]
+    assert facts == bench.uninterrupted
+    assert (bench.folder / "jumping" / "diary").read_bytes() == (bench.folder / "recorded" / "diary").read_bytes()
+
+
+def _nameless(label: str) -> str:
+    """Return a point's label without the conversation's id, in which the time stands."""
+    return re.sub(r"conv_\w+", "conv", label)
 
 
 def test_a_team_killed_at_some_point_of_every_kind_loses_nothing_and_repeats_nothing(bench: Bench) -> None:

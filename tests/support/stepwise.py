@@ -103,13 +103,18 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         return self.now
 
 
-def run(main: Callable[[], Coroutine[Any, Any, T]], now: Callable[[float], float] = lambda t: START + t) -> T:
+def now(seconds: float) -> float:
+    """Return the wall clock's time after so many seconds."""
+    return START + seconds
+
+
+def run(main: Callable[[], Coroutine[Any, Any, T]], wall: Callable[[float], float] = now) -> T:
     """Run a coroutine on a stepped loop. For a process of its own: the package's clocks are put on virtual time.
 
     Parameters
     ----------
     main : callable
-    now : callable, optional
+    wall : callable, optional
         The wall clock's time after so many seconds.
     """
     loop = SteppedLoop()
@@ -123,6 +128,6 @@ def run(main: Callable[[], Coroutine[Any, Any, T]], now: Callable[[float], float
 
     journals.Journal.__init__ = init  # type: ignore[method-assign]
     journals.time = SimpleNamespace(monotonic=loop.time, sleep=lambda seconds: None)  # type: ignore[assignment]
-    Live.now = lambda self: now(loop.time())  # type: ignore[method-assign]
+    Live.now = lambda self: wall(loop.time())  # type: ignore[method-assign]
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(main())
