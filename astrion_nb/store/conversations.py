@@ -11,6 +11,7 @@ Source: data model §1, §3, §4, §8.3; decisions 25, 30, 31.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import re
 import secrets
@@ -36,6 +37,7 @@ from .saving import Conversation, settle_due
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _TRASH = ".deleted-"
+_NOT_TO_BE_WRITTEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 _log = logging.getLogger("astrion_nb.store")
 
@@ -220,25 +222,22 @@ class ConversationStore:
         """Return every conversation, oldest first; a broken one with its fault.
 
         Read from ``index.json`` as far as that goes; what is missing there is read from the folders
-        and put into it.
+        and put into it. Where nothing can be written, everything is read from the folders.
         """
         names = self._names()
-        broken: dict[str, str] = {}
-        with self._index.entries() as index:
-            for name in names:
-                if not isinstance(index.get(name), dict):
-                    index.pop(name, None)
-                    try:
-                        entry = self._look(name)
-                    except (ConversationError, StorageError) as error:
-                        broken[name] = str(error)
-                    else:
-                        if entry is not None:
-                            index[name] = entry
-            for gone in index.keys() - set(names):
-                if isinstance(index[gone], dict):  # else it is no conversation's, but another program's
-                    del index[gone]
-            found = dict(index)
+        try:
+            with self._index.entries() as index:
+                broken = self._complete(index, names)
+                for gone in index.keys() - set(names):
+                    if isinstance(index[gone], dict):  # else it is no conversation's, but another program's
+                        del index[gone]
+                found = dict(index)
+        except StorageError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in _NOT_TO_BE_WRITTEN:
+                raise
+            found = {}
+            broken = self._complete(found, names)
         out = []
         for name in names:
             if name in broken:
@@ -246,6 +245,21 @@ class ConversationStore:
             elif name in found:
                 out.append(_entry(name, found[name]))
         return out
+
+    def _complete(self, index: dict[str, Any], names: Names) -> dict[str, str]:
+        """Read what an index lacks from the folders; returns the faults of those that cannot be read."""
+        broken: dict[str, str] = {}
+        for name in names:
+            if not isinstance(index.get(name), dict):
+                index.pop(name, None)
+                try:
+                    entry = self._look(name)
+                except (ConversationError, StorageError) as error:
+                    broken[name] = str(error)
+                else:
+                    if entry is not None:
+                        index[name] = entry
+        return broken
 
     def last(self) -> str | None:
         """Return the id of the conversation that was created or opened last, if it still exists."""
