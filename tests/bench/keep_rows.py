@@ -40,17 +40,19 @@ def keep_cpu(bench: Bench) -> Measured:
 @row(
     "keep-barriers",
     "keep",
-    "CPU per message with a barrier every second one, over a bare thread that writes and syncs as often",
-    budget=20,
-    unit="µs",
+    "CPU per message with a barrier every second one, against a bare thread that writes and syncs as often",
+    budget=1.6,
     needs=STORE,
 )
 def keep_barriers(bench: Bench) -> Measured:
-    """What durability costs beyond what two threads, the system and the disk take for it."""
+    """What durability costs, against what two threads that wake each other take for it; no disk's time on either side.
+
+    No absolute budget: the bare thread alone takes several times what a line and its document do.
+    """
     taken = _taken(bench, "barriers")
     ours, theirs, syncing = (median(record[key] for record in taken) for key in ("kept", "bare", "syncing"))
     return Measured(
-        median(record["kept"] - record["bare"] for record in taken) * 1e6,
+        median(record["kept"] / record["bare"] for record in taken),
         f"{_micro(ours)} against {_micro(theirs)}, work included; beside that {_micro(syncing)} in"
         f" {taken[0]['syncs']} syncs for {taken[0]['messages']} messages",
     )
