@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..events import RunEnded, StatusChanged
 from ..ids import HUMAN_ID, LEADER_ID
+from ..state import AgentState
 from .notes import note
 
 if TYPE_CHECKING:
@@ -44,13 +45,21 @@ def restore(team: TeamRuntime) -> None:
 
 
 def go_on(team: TeamRuntime) -> None:
-    """With a new run, take up the turns that were cut off while somebody waits for their end."""
+    """With a new run, take up the turns that were cut off while somebody waits for their end, or before they began."""
     state = team.state
     if team.ending:
         return
     for number, agent_state in tuple(state.agents.items()):
         if agent_state.open_calls and agent_state.status != "terminated":
             team.agent(number).wake(resume=True)
+        elif _never_begun(agent_state):
+            team.agent(number).wake()
     for question in state.open_questions():
         if question.answerer != HUMAN_ID:
             team.agent(question.answerer).wake()
+
+
+def _never_begun(agent: AgentState) -> bool:
+    """Say whether an agent got a message that begins a turn, and the program ended before it could."""
+    rests = agent.status in ("idle", "completed") and not agent.detail
+    return rests and any(item.wakes for item in agent.pending)

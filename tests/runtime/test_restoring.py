@@ -157,6 +157,29 @@ def test_a_question_lost_on_its_way_is_put_again_and_who_is_waited_for_goes_on_w
     go(main)
 
 
+@pytest.mark.parametrize("to", [UI, FSE])
+def test_a_message_whose_turn_had_not_begun_when_the_program_ended_begins_it_with_the_next_run(to: str) -> None:
+    async def main() -> None:
+        script = {LEADER: [TWO, *OK], UI: [say("Blue.")], FSE: [say("Built.")]}
+        first = rig(ScriptedModel(script, check_on_close=False))
+        await first.run("Go")
+        stored = [stamped for stamped in first.events if stamped.t]
+        number = next(one.agent_id for one in first.team.state.members() if one.display_name == to)
+        cut = next(n for n, s in enumerate(stored, 1) if getattr(s.event, "item", None) and s.event.agent_id == number)
+        made, model = again(loaded(first, cut), {LEADER: OK, UI: [say("Red.")], FSE: [say("Rebuilt.")]})
+        state = made.team.state
+        assert [item.kind for item in state.agents[number].pending] == ["task"]
+        await asyncio.sleep(0)
+        assert model.asked == [], "a conversation may be opened to be read"
+        made.team.begin_run("Go on")
+        made.team.person.say("Go on")
+        await made.team.rest()
+        assert (state.agents[number].status, state.agents[number].pending) == ("completed", [])
+        assert len(model.of(to)) == 1
+
+    go(main)
+
+
 def test_a_person_who_left_does_not_wait_any_more() -> None:
     async def main() -> None:
         script = {LEADER: [TWO, *OK], UI: [say("Blue."), until_message(say("Navy."))], FSE: [say("Built.")]}
