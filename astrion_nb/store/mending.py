@@ -27,6 +27,7 @@ LOST = '{"success":false,"error":"interrupted: the result of this call was not s
 
 _ASKS = {"ask_master": "question", "ask_sub_agent": "question", "ask_other_agent": "content"}
 """Tools that wait for an answer, and which argument says what is asked."""
+_DIGITS = 9
 _NUMBERED = re.compile(r"msg_(user|auto|assistant|tool)_([0-9]{1,9})")
 
 
@@ -288,12 +289,17 @@ def _recount(agent: AgentState) -> None:
 
 def _skip_numbers(agent: AgentState) -> None:
     """Let the counters pass every number that is given: where some are left out, the count is not the highest."""
-    given = {"user": agent.users, "auto": agent.autos, "assistant": agent.requests, "tool": agent.tools}
+    given = {
+        "msg_user": agent.users,
+        "msg_auto": agent.autos,
+        "msg_assistant": agent.requests,
+        "msg_tool": agent.tools,
+    }
     for message in agent.messages:
-        if message.message_id is not None and (known := _NUMBERED.fullmatch(message.message_id)) is not None:
-            kind, number = known[1], int(known[2])
-            if number > given[kind]:
-                given[kind] = number
+        if message.message_id is not None:
+            kind, _, number = message.message_id.rpartition("_")
+            if kind in given and len(number) <= _DIGITS and number.isdecimal() and int(number) > given[kind]:
+                given[kind] = int(number)
     agent.users, agent.autos, agent.requests, agent.tools = given.values()
 
 
