@@ -37,6 +37,8 @@ KERNELS = {
 BARE = "bare"
 """One more environment, in which the package's widget libraries are missing."""
 MISSING = ("anywidget", "ipywidgets")
+FLOORS = "floors"
+"""One more, as ``lowest``, with the extras that tests and JupyterLab need, as low as they are allowed too."""
 
 
 @dataclass
@@ -67,11 +69,16 @@ class Reply:
 
 def requirements(name: str) -> list[str]:
     """Return what has to be installed for a kernel, the package itself not counted."""
-    if name != "lowest":
+    if name not in ("lowest", FLOORS):
         return list(KERNELS["7.3" if name == BARE else name])
+    extras = ("lab", "test") if name == FLOORS else ()
+    return [*(re.sub(r">=\s*", "==", line) for line in bounds(*extras)), *KERNELS["lowest"]]
+
+
+def bounds(*extras: str) -> list[str]:
+    """Return the requirements of ``pyproject.toml`` as they stand there, with those of some extras."""
     project = tomllib.loads((environment.REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
-    floors = [re.sub(r">=\s*", "==", line) for line in project["dependencies"]]
-    return [*floors, *KERNELS[name]]
+    return [*project["dependencies"], *(line for name in extras for line in project["optional-dependencies"][name])]
 
 
 def interpreter(name: str) -> Path:
@@ -174,5 +181,5 @@ def run_in(connection: Path, code: str, *, timeout: float = 30.0) -> str:
 
 
 if __name__ == "__main__":
-    for each in (*KERNELS, BARE):
+    for each in (*KERNELS, BARE, FLOORS):
         print(f"{each}: {interpreter(each)}", flush=True)
