@@ -171,8 +171,13 @@ class Lived(Observed):
             self._settle_soon()
         elif isinstance(event, QuestionClosed) and NO_PERSON in event.reason:
             self._unanswered.append(f"{event.question_id}: {self.state.questions[event.question_id].content}")
-        elif isinstance(event, MessageAppended) and (refused := refused_question(self.state, event)):
-            self._unanswered.append(refused)
+        elif isinstance(event, MessageAppended):
+            if (
+                self._opened is not None
+            ):  # one turn may be long: what a kill leaves to be read is bounded
+                self._opened.conversation.settle_soon(resting=False)
+            if refused := refused_question(self.state, event):
+                self._unanswered.append(refused)
 
     def _settle_soon(self) -> None:
         if self._settling is not None:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from support.teams import go
 import astrion_nb
 from astrion_nb import Team
 from astrion_nb.home import Home
+from astrion_nb.store import saving
+from astrion_nb.store.conversations import ConversationStore
 from astrion_nb.testing import ScriptedModel, call, say
 
 
@@ -159,6 +162,27 @@ def test_documents_are_written_when_the_team_has_rested_and_not_only_when_it_is_
     go(main)
 
 
+def test_the_journal_of_one_long_run_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "_LARGE", 8_000)
+    turns = 60
+    steps = [say("x" * 400) + call("list_agents") for _ in range(turns)]
+    sizes: list[int] = []
+
+    async def main() -> None:
+        async with Team(model=ScriptedModel({"Team Leader": [*steps, say("All done.")]})) as team:
+            team.watch(lambda _: sizes.append((conversations()[-1] / "journal.jsonl").stat().st_size))
+            await team.run("Go.")
+            assert team.state.run == 1
+
+    go(main)
+    written = conversations()[-1] / "messages.json"
+    assert written.stat().st_size > 5 * 8_000
+    assert max(sizes) < 3 * written.stat().st_size
+    assert sum(later < earlier for earlier, later in pairwise(sizes)) >= 2, "cut while the run went on"
+    state = ConversationStore(Home()).open(conversations()[-1].name, read_only=True).state
+    assert sum(message.role == "tool" for message in state.leader_state.messages) == turns
+
+
 # -- a full disk -----------------------------------------------------------------------------------
 
 FULL = """
@@ -166,6 +190,8 @@ import asyncio, json, os, resource, subprocess, sys
 from astrion_nb import Team
 from astrion_nb.errors import StorageError
 from astrion_nb.home import Home
+from astrion_nb.store import saving
+from astrion_nb.store.conversations import ConversationStore
 from astrion_nb.testing import ScriptedModel, call, say
 
 mounted = sys.argv[2] == "mounted"
