@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from support.casts import play
 from support.kernel_env import environment
 from support.kernels import INSTALLED, KERNELS, interpreter
 from support.live_kernel import Cell, Kernel, live_kernel
+from support.local_weights import smollm2
+from support.processes import children
 from support.strict_server import Gate, StrictServer, calls, status, text
 
 pytestmark = pytest.mark.faults
@@ -297,3 +300,33 @@ def test_reload_ext_while_a_team_works_puts_it_away_whole_and_it_can_be_resumed(
     kernel.ok("%send Researcher_1 Go on.")
     kernel.ok("%astrion wait")
     assert "Seen." in kernel.ok("%astrion show").text
+
+
+@pytest.mark.slow
+@pytest.mark.local_model
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_while_the_small_model_loads_ends_the_wait_and_it_answers_afterwards(
+    times: int, home: Path, tmp_path: Path
+) -> None:
+    weights = smollm2()
+    env = {"ASTRION_HOME": str(home), "ASTRION_LANGUAGE": "en", "ASTRION_CACHE": str(weights.parent.parent)}
+    with live_kernel(tmp_path / "kernel", {**env, "ASTRION_MODEL": f"local/{weights}"}) as kernel:
+        kernel.ok("%load_ext astrion_nb", timeout=60)
+        waiting = kernel.send("%%team --wait\nSay hello.")
+        kernel.until(lambda: bool(children(kernel.pid, "local_child")), what="the model's server")
+        begun = time.monotonic()
+        for _ in range(times):
+            kernel.interrupt()
+        kernel.finish(waiting)
+        assert time.monotonic() - begun < SOON
+        assert waiting.error.startswith("TeamError: ")
+        kernel.ok("import time")
+        rests_soon = "t = time.monotonic()\nwhile team.running and time.monotonic() < t + 10:\n    time.sleep(0.02)"
+        kernel.ok(rests_soon)
+        assert kernel.ok("print(team.running, team.result().status)").out == "False stopped\n"
+        again = kernel.run("%%team --continue --wait --timeout 20\nSay hello.", timeout=60)
+        assert again.error == "" or "was stopped: no end after 20 seconds" in again.error
+        servers = children(kernel.pid, "local_child")
+        kernel.shutdown()
+        _, alive = psutil.wait_procs([psutil.Process(pid) for pid in servers if psutil.pid_exists(pid)], SOON)
+        assert alive == []
