@@ -323,7 +323,7 @@ def test_fetched_weights_that_were_damaged_are_not_loaded(tmp_path: Path, monkey
 
 def test_without_the_extra_a_model_cannot_be_made_and_the_error_names_both_ways_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(ConfigError, match=r"pip install 'astrion-nb\[local\]'.*OPENAI_API_KEY"):
+    with pytest.raises(ConfigError, match=r"pip install 'xllamacpp==.*OPENAI_API_KEY"):
         LocalModel("local/smollm2")
 
 

@@ -277,9 +277,7 @@ def test_without_the_extra_the_error_names_both_ways_on(tmp_path: Path, monkeypa
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     server = local_server.acquire(tmp_path / "any.gguf", name="any")
     try:
-        with pytest.raises(
-            ConfigError, match=r"pip install 'astrion-nb\[local\]'.*local fetch smollm2.*OPENAI_API_KEY"
-        ):
+        with pytest.raises(ConfigError, match=r"pip install 'xllamacpp==.*local fetch smollm2.*OPENAI_API_KEY"):
             asyncio.run(server.start())
     finally:
         local_server.release(server)
