@@ -36,6 +36,7 @@ class Bench:
         taken_up = self._call("go_on", home=str(folder / "recorded"))
         assert taken_up.error == "", taken_up.error
         self.uninterrupted: dict[str, Any] = taken_up.value
+        self.killed_again: list[int] = []
 
     def _record(self, name: str) -> list[str]:
         ended = self._call("perform", home=self._home(name))
@@ -87,6 +88,8 @@ class Bench:
             self._call("perform", home=home, kill_at=point)
             second = self._call("go_on", home=home, kill_at=again)
             assert second.error == "", second.error
+            if second.signal == SIGKILL:
+                self.killed_again.append(point)  # else it had come to its end before that point
             third = self._call("go_on", home=home)
             assert (third.signal, third.error) == (0, ""), third.error
             killed.compare(self.uninterrupted, third.value)
@@ -182,8 +185,9 @@ def test_a_team_killed_at_every_point_of_every_save_loses_nothing_and_repeats_no
 def test_a_team_killed_again_while_it_is_taken_up_loses_nothing_and_repeats_nothing(bench: Bench) -> None:
     points = range(1, len(bench.points) + 1, 3)
     faults = bench.kill_all(points, bench.kill_twice)
-    print(f"{len(points)} pairs of kill points")
+    print(f"{len(points)} pairs of kill points; at {len(bench.killed_again)} the second process died too")
     assert faults == [], "\n\n".join(faults)
+    assert len(bench.killed_again) > len(points) // 2
 
 
 def test_a_team_goes_on_from_some_of_what_a_power_loss_leaves(bench: Bench) -> None:
