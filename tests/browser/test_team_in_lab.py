@@ -227,7 +227,9 @@ def test_stop_in_the_view_stops_the_team_and_nothing_is_asked_afterwards(lab: La
         gate.release()
     shown = whole(notebook, 2)
     assert "stopped" in shown
-    assert "First the header." not in shown  # what was being said when it was stopped is not a result
+    # What was being said when it was stopped stands, marked as no result.
+    assert "First the header." in shown
+    assert "broke off" in shown
     assert len(server.requests) == asked
     notebook.reopen()
     # Whether the leader had read the report by then is open; in its agent's own part, folded, it stands.
