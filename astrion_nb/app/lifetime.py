@@ -158,6 +158,24 @@ class Lived(Observed):
         assert self._opened is not None
         return self._opened.conversation
 
+    def close_now(self, seconds: float) -> None:
+        """Put the files at rest where no event loop runs any more, as at the end of a process.
+
+        Parameters
+        ----------
+        seconds : float
+            How long to wait for the disk.
+
+        Raises
+        ------
+        StorageError
+            It was not saved in time; the journal holds what the documents lack.
+        """
+        self._closed = True
+        if self._opened is not None and not self._put_away:
+            self._opened.conversation.close_now(seconds)
+            self._put_away = True
+
     def _observe(self, stamped: Stamped) -> None:
         event = stamped.event
         self._watch.tell(stamped)
@@ -172,9 +190,7 @@ class Lived(Observed):
         elif isinstance(event, QuestionClosed) and NO_PERSON in event.reason:
             self._unanswered.append(f"{event.question_id}: {self.state.questions[event.question_id].content}")
         elif isinstance(event, MessageAppended):
-            if (
-                self._opened is not None
-            ):  # one turn may be long: what a kill leaves to be read is bounded
+            if self._opened is not None:  # one turn may be long: what a kill leaves to be read is bounded
                 self._opened.conversation.settle_soon(resting=False)
             if refused := refused_question(self.state, event):
                 self._unanswered.append(refused)

@@ -7,6 +7,7 @@ thread may call. Knows no cell, no view and no line of a magic.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..app.config import Config
 from ..app.shelf import conversations, role_set
 from ..app.team import Team
-from ..errors import AstrionError, ConfigError, ConversationLocked, TeamBusy, TeamError
+from ..errors import AstrionError, ConfigError, ConversationLocked, StorageError, TeamBusy, TeamError
 from ..events import Stamped, StatusChanged
 from ..ids import HUMAN_ID, LEADER_ID
 from ..printable import one_field
@@ -212,8 +213,13 @@ class Kept:
         """At the kernel's end: put the files of the open team at rest, within a few seconds."""
         with self._lock:
             team, bridge = self.team, self._bridge
-        if team is not None and isinstance(bridge, ThreadLoop):
+        if team is None:
+            return
+        if isinstance(bridge, ThreadLoop):
             concurrent.futures.wait([bridge.submit(team.close())], AT_EXIT)
+        else:  # the kernel's loop runs no more
+            with contextlib.suppress(StorageError):  # the journal holds everything
+                team.close_now(AT_EXIT)
 
     # -- trouble ------------------------------------------------------------------------
 

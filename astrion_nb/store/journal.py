@@ -114,6 +114,7 @@ class Journal:
         self._kicked = False
         self._thread: threading.Thread | None = None
         self._ended = False
+        self._last: Job | None = None
         # Written by the side of the caller only.
         self._appended = self._asked = seq
         self._bytes_in = keep
@@ -186,7 +187,11 @@ class Journal:
         if seq <= self._durable:
             return
         if self._ended:
-            raise self._closed()
+            if self._last is not None:  # what was appended before it is written with it
+                await asyncio.wrap_future(self._last.result)
+            if seq > self._durable:
+                raise self._closed()
+            return
         if self.durability == "relaxed" and self._error is None:
             self._kick()
             return
@@ -231,6 +236,8 @@ class Journal:
             raise self._closed()
         job = Job(steps, truncate, last, done)
         job.result.set_running_or_notify_cancel()  # who stops waiting does not stop the job
+        if last:
+            self._last = job
         self._ended = last
         self._inbox.append(job)
         self._kick()

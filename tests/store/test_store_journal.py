@@ -261,6 +261,39 @@ def test_events_that_come_during_a_job_stay_when_it_cuts_the_journal(tmp_path: P
     end(journal)
 
 
+class Held(RealFiles):
+    """Holds every write until it is let go."""
+
+    def __init__(self) -> None:
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def write(self, handle: int, data: bytes) -> int:
+        self.inside.set()
+        assert self.go_on.wait(5)
+        return super().write(handle, data)
+
+
+def test_who_waits_for_what_came_before_the_end_gets_it_though_the_end_was_asked_for_first(tmp_path: Path) -> None:
+    files = Held()
+    journal = Journal(tmp_path / "journal.jsonl", files)
+
+    async def run() -> None:
+        journal.append(event(1))
+        last = journal.submit(iter(()), last=True)
+        assert await asyncio.to_thread(files.inside.wait, 5)
+        waiting = asyncio.create_task(journal.durable(1))
+        await asyncio.sleep(0)
+        files.go_on.set()
+        await waiting
+        await asyncio.wrap_future(last)
+        await journal.durable(1)
+        with pytest.raises(StorageError, match="is closed"):
+            journal.append(event(2))
+
+    bounded(run)
+    assert [stamped.seq for stamped in read_journal(journal.path, files)[0]] == [1]
+
+
 def test_the_writing_thread_never_holds_up_the_end_of_the_process(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
