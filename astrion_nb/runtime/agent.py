@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import AstrionError, BudgetExceeded, ContextOverflow, EmptyAnswer, ModelBroken, StorageError
@@ -79,7 +80,7 @@ class Agent:
         self._began = 0
         self.calls = Calls(self)
         self.clock = Clock(self)
-        self.live: list[str] = []
+        self.live: Sequence[str] = ()
         """The text of the answer that is under way, as it came."""
 
     @property
@@ -194,7 +195,7 @@ class Agent:
             except ContextOverflow as error:
                 shorter = after_overflow(self, error, shorter)
                 continue
-            self.live, shorter = [], None
+            self.live, shorter = (), None
             text = finished.text
             if finished.tool_calls:
                 bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
@@ -315,7 +316,7 @@ class Agent:
         partial = partial or self._last_text()
         shown = note("partial", language, text=partial) if partial else ""
         if said := "".join(self.live):  # what was shown stays to be read; it was no answer, so no model gets it
-            self.live = []
+            self.live = ()
             team.bus.publish(MessageAppended(self.id, stored_cut(self.state, said, detail)))
         self._abandon(detail, reason)
         team.bus.publish(StatusChanged(self.id, "idle", detail, reason))

@@ -103,7 +103,8 @@ async def _try(
     finished: Finished | None = None
     error: Exception | None = None
     shown = False
-    agent.live = live = []
+    live: list[str] = []
+    agent.live = live
     await gate.enter(agent.rank)
     try:
         await team.slots.acquire(agent.rank)
