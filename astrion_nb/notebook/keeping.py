@@ -56,6 +56,7 @@ class Kept:
         self.variable = "team"
         self.team: Team | None = None
         self.shown: Shown | None = None
+        self._late: Any = None  # the view that last went off a page
 
     # -- the loop -----------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class Kept:
         if team is None:
             return
         if shown is not None:
-            shown.close_view()
+            self.take_away(shown)
         try:
             self.do(team.close())
         except AstrionError as error:
@@ -195,6 +196,19 @@ class Kept:
             raise
         if shown is not None and shown.finishing is not None:  # its transcript is on the way to its cell
             concurrent.futures.wait([shown.finishing], 5.0)
+        self._hear_instead(None)
+
+    def take_away(self, shown: Shown) -> None:
+        """Take a live view off its page; what was clicked there arrives all the same, until another view goes."""
+        view = shown.take_view()
+        if view is not None:
+            self._hear_instead(view)
+
+    def _hear_instead(self, view: Any) -> None:
+        with self._lock:
+            last, self._late = self._late, view
+        if last is not None:
+            last.close()
 
     def close(self) -> None:
         """End everything; the magics are about to go."""

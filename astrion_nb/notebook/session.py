@@ -96,11 +96,11 @@ class Session(Kept):
                 lambda interrupts: self._interrupted(team, interrupts),
             )
         except BaseException:
-            shown.close_view()
+            self.take_away(shown)
             self.shown = last
             raise
         if error is not None:
-            shown.close_view()
+            self.take_away(shown)
             raise error
         return shown
 
@@ -139,7 +139,7 @@ class Session(Kept):
         """Put what a cell shows of a run in the place of the last one; one still owed comes with this one."""
         last = self.shown
         if last is not None and last.team is team:
-            last.close_view()
+            self.take_away(last)
             if last.silent and not last.told:
                 since = last.since
         self.shown = Shown(team, since, silent=silent)
@@ -157,7 +157,7 @@ class Session(Kept):
             self.unseen.note(shown.trouble)
         shown.fill_place()
         if not shown.silent:
-            shown.close_view()
+            self.take_away(shown)
 
     def wait(self, shown: Shown, *, timeout: float | None = None, again: bool = False) -> TeamResult:
         """Wait in a cell for a run, then show its transcript in place of the view.
@@ -202,7 +202,7 @@ class Session(Kept):
         shown.trouble.text = ""  # who waits is told by the error itself
         if not again or error is not None or (shown.silent and not shown.told):
             shown.told = True
-            shown.close_view()
+            self.take_away(shown)
             show_static(self.look(shown.bundle))
         elif result.status != "timed_out":
             print(self.look(lambda: _rest(team, self.words)))
@@ -332,7 +332,7 @@ class Session(Kept):
                 print(self.words.no_view.format(why=why), file=sys.stderr)
             self._told_viewless = True
         except Exception as error:  # a view never ends a run
-            shown.close_view()
+            self.take_away(shown)
             print(self.words.no_view.format(why=repr(error)), file=sys.stderr)
 
 

@@ -54,8 +54,8 @@ class Shown:
         self._view_output = Output()
         self._view_output.show(view_bundle(view))
 
-    def close_view(self) -> None:
-        """Take the live view away, where there is one."""
+    def take_view(self) -> Any:
+        """Take the live view off the page, where there is one, and return it: a click may still be on its way."""
         view, self.view = self.view, None
         if view is not None:
             try:
@@ -63,7 +63,8 @@ class Shown:
                     self._view_output.change({})
             except Exception as error:  # a front end that is gone keeps no run from ending
                 log.warning("the live view's place cannot be emptied: %r", error)
-            view.close()
+            view.rest()
+        return view
 
     def keep_place(self) -> None:
         """Display an empty output, for the transcript to come."""

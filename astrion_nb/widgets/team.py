@@ -12,6 +12,7 @@ what a page asks for is the session's matter. Knows no magic and no runtime.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -247,17 +248,18 @@ class TeamView(anywidget.AnyWidget):
 
     # -- the end ------------------------------------------------------------------------
 
+    def rest(self) -> None:
+        """Follow the team no longer, but hear and acknowledge what pages have said. From any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing on it runs any more
+            self._call(self._release)
+
     def close(self) -> None:
         """End the view: no timer, no watcher and no comm remain. From any thread, more than once."""
         layout = None
         if not getattr(self, "_over", True):
             self._over, layout = True, self.layout
             self.on_msg(self._hear, remove=True)
-            try:
-                self._call(self._release)
-            except RuntimeError:
-                # The loop is closed: nothing on it runs any more.
-                self._unwatch = self._timer = self._resting = None
+            self.rest()
         super().close()
         if layout is not None:
             layout.close()  # a comm of its own, which would stay with every run

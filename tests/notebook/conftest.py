@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.kernel_env import environment
+from support.kernels import INSTALLED, KERNELS
 from support.live_kernel import Kernel, live_kernel
 from support.strict_server import StrictServer
 
@@ -50,3 +51,16 @@ def kernel(shared_kernel: Kernel, server: StrictServer, home: Path) -> Iterator[
         shared_kernel.interrupt()
         shared_kernel.finish(cell)
     shared_kernel.ok("%unload_ext astrion_nb")
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in KERNELS])
+def each_kernel(
+    request: pytest.FixtureRequest,
+    kernel_python: Callable[[str], Path],
+    server: StrictServer,
+    home: Path,
+    tmp_path: Path,
+) -> Iterator[Kernel]:
+    """A fresh kernel of every version that is tested, nothing loaded; the slow tests take those not installed."""
+    with live_kernel(tmp_path / "kernel", environment(server, home), kernel_python(request.param)) as made:
+        yield made

@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.casts import Cast, play, said
-from support.kernel_env import environment
-from support.kernels import INSTALLED, KERNELS
-from support.live_kernel import Cell, Kernel, live_kernel
+from support.live_kernel import Cell, Kernel
 from support.strict_server import StrictServer, calls, text
 
 pytestmark = pytest.mark.faults
@@ -25,18 +23,10 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 Click = Callable[..., None]
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in KERNELS])
-def kernel(
-    request: pytest.FixtureRequest,
-    kernel_python: Callable[[str], Path],
-    server: StrictServer,
-    home: Path,
-    tmp_path: Path,
-) -> Iterator[Kernel]:
-    python = kernel_python(request.param)
-    with live_kernel(tmp_path / "kernel", environment(server, home), python) as made:
-        made.ok("%load_ext astrion_nb", timeout=60)
-        yield made
+@pytest.fixture
+def kernel(each_kernel: Kernel) -> Kernel:
+    each_kernel.ok("%load_ext astrion_nb", timeout=60)
+    return each_kernel
 
 
 def ask(number: int) -> list[Any]:
@@ -104,6 +94,25 @@ def test_a_click_is_answered_at_once_while_the_kernel_idles_and_while_a_cell_wai
         if waiting is not None:
             kernel.finish(waiting)
             assert (waiting.status, waiting.prompts) == ("ok", []), "who can click is not asked for a line"
+        rests(kernel)
+        kernel.ok("%unload_ext astrion_nb\n%load_ext astrion_nb")
+        kernel.forget()
+
+
+def test_a_click_on_its_way_when_the_run_ends_still_arrives(kernel: Kernel, server: StrictServer) -> None:
+    """The page has not yet heard that its view is gone: what was written there is delivered, and acknowledged."""
+    for number, flag in enumerate(("", "--no-wait", "--wait")):
+        cast = play(server, member=[text("Seen.")] * 3)
+        cell = kernel.ok(f"%%team --leader human --roles researcher {flag}\nFind a sea.", timeout=60)
+        rests(kernel)
+        if flag == "--no-wait":
+            kernel.ok("%astrion wait")  # which shows the transcript instead of the view
+        click = clicks(kernel, cell, kernel.subshell() if kernel.subshells else None)
+        click("send", target="Researcher_1", text=f"One thing more, {number}.", req=f"late-{number}")
+        kernel.until(lambda n=number: seen(kernel, f"late-{n}"), what="the acknowledgement")
+        server.wait_for(lambda c=cast: len(c.member_requests) == 2)
+        assert f"One thing more, {number}." in said(cast.member_requests[1])
+        assert not seen(kernel, "No such comm")
         rests(kernel)
         kernel.ok("%unload_ext astrion_nb\n%load_ext astrion_nb")
         kernel.forget()

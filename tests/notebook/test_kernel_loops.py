@@ -6,30 +6,18 @@ Each test runs on the installed kernel, and with the slow tests on every other o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from support.casts import play
-from support.kernel_env import environment
-from support.kernels import INSTALLED, KERNELS
-from support.live_kernel import Kernel, live_kernel, statuses
+from support.live_kernel import Kernel, statuses
 from support.strict_server import Gate, StrictServer, calls, text
 
 pytestmark = pytest.mark.faults
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in KERNELS])
-def kernel(
-    request: pytest.FixtureRequest,
-    kernel_python: Callable[[str], Path],
-    server: StrictServer,
-    home: Path,
-    tmp_path: Path,
-) -> Iterator[Kernel]:
-    python = kernel_python(request.param)
-    with live_kernel(tmp_path / "kernel", environment(server, home), python) as made:
-        yield made
+@pytest.fixture
+def kernel(each_kernel: Kernel) -> Kernel:
+    return each_kernel
 
 
 BEFORE = {

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.casts import create, play, said
-from support.kernel_env import environment
-from support.kernels import INSTALLED, KERNELS
-from support.live_kernel import Kernel, live_kernel
+from support.live_kernel import Kernel
 from support.strict_server import Gate, StrictServer, calls, text
 
 pytestmark = pytest.mark.faults
@@ -59,17 +56,9 @@ before = vital()
 SAME = "print(all(one is other for one, other in zip(vital(), before, strict=True)))"
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in KERNELS])
-def kernel(
-    request: pytest.FixtureRequest,
-    kernel_python: Callable[[str], Path],
-    server: StrictServer,
-    home: Path,
-    tmp_path: Path,
-) -> Iterator[Kernel]:
-    python = kernel_python(request.param)
-    with live_kernel(tmp_path / "kernel", environment(server, home), python) as made:
-        yield made
+@pytest.fixture
+def kernel(each_kernel: Kernel) -> Kernel:
+    return each_kernel
 
 
 def rests(kernel: Kernel) -> None:

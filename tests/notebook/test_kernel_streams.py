@@ -6,17 +6,13 @@ Each test runs on the installed kernel, and with the slow tests on every other o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.casts import create, play, well
-from support.kernel_env import environment
-from support.kernels import INSTALLED, KERNELS
-from support.live_kernel import Kernel, live_kernel
+from support.live_kernel import Kernel
 from support.pages import pages
 from support.strict_server import Gate, Reply, StrictServer, calls, text
 
@@ -27,18 +23,10 @@ STATIC = {"text/html", "text/markdown", "text/plain"}
 AGENTS, RATE, TOKENS = 8, 200, 500
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in KERNELS])
-def kernel(
-    request: pytest.FixtureRequest,
-    kernel_python: Callable[[str], Path],
-    server: StrictServer,
-    home: Path,
-    tmp_path: Path,
-) -> Iterator[Kernel]:
-    python = kernel_python(request.param)
-    with live_kernel(tmp_path / "kernel", environment(server, home), python) as made:
-        made.ok("%load_ext astrion_nb", timeout=60)
-        yield made
+@pytest.fixture
+def kernel(each_kernel: Kernel) -> Kernel:
+    each_kernel.ok("%load_ext astrion_nb", timeout=60)
+    return each_kernel
 
 
 def everything(kernel: Kernel) -> list[dict[str, Any]]:
