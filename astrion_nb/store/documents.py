@@ -64,6 +64,11 @@ STATISTICS_KEYS = _keys("input output total by_model")
 USAGE_KEYS = _keys("input output total cached reasoning")
 
 
+def agent_folder(number: int) -> str:
+    """Return where a sub-agent's documents lie, as seen from the conversation's folder (§1)."""
+    return f"{AGENTS}/{number}"
+
+
 def local_time(t: float) -> str:
     """Return a time as the data model prints it: local, without zone, whole seconds (decision 26)."""
     return datetime.fromtimestamp(int(t)).isoformat()

@@ -411,6 +411,9 @@ class Journal:
                 time.sleep(PAUSE)
             if job.truncate:
                 self._cut(boundary)
+            for path in tuple(self._written):
+                if path not in self._due:  # what is due for it from now on is later than what is in place
+                    del self._written[path]
             if job.done is not None:
                 job.done()
         except BaseException as error:

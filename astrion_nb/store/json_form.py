@@ -9,7 +9,7 @@ Source: data model §8.2, decision 27.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,7 @@ def parse(data: bytes) -> Any:
 
 
 def read_document(
-    files: Files, path: Path, *, fast: bool = False, sizes: dict[Path, int] | None = None
+    files: Files, path: Path, *, fast: bool = False, measured: Callable[[int], None] | None = None
 ) -> dict[str, Any] | None:
     """Read a JSON object from a file.
 
@@ -113,8 +113,8 @@ def read_document(
     path : Path
     fast : bool
         For long files: integers beyond 64 bits become floats.
-    sizes : dict, optional
-        Gets the number of bytes read.
+    measured : callable, optional
+        Called with the number of bytes read.
 
     Returns
     -------
@@ -134,8 +134,8 @@ def read_document(
         return None
     except OSError as error:
         raise StorageError(f"{path} cannot be read ({reason(error)})") from error
-    if sizes is not None:
-        sizes[path] = len(data)
+    if measured is not None:
+        measured(len(data))
     try:
         # utf-8-sig: an editor may have put a byte order mark in front.
         value = parse(data) if fast else json.loads(data.decode("utf-8-sig"))

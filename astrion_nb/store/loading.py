@@ -56,13 +56,13 @@ class Loaded:
     written : dict
         Per scope, up to which event all of its documents speak; scopes that lack one are left out.
     sizes : dict
-        Bytes of each document, by path.
+        Bytes of each document, by its name as seen from the folder.
     """
 
     state: TeamState
     journal_size: int
     written: dict[int | None, int]
-    sizes: dict[Path, int]
+    sizes: dict[str, int]
 
 
 def load(folder: Path, files: Files) -> Loaded:
@@ -151,7 +151,7 @@ class _Reader:
         self.files = files
         self.state = TeamState()
         self.written: dict[int | None, int] = {}
-        self.sizes: dict[Path, int] = {}
+        self.sizes: dict[str, int] = {}
         self.metadata: dict[str, Any] | None = None
         self.messages: dict[str, Any] | None = None
         self.call_times: dict[int, dict[str, float]] = {}
@@ -199,7 +199,7 @@ class _Reader:
 
     def agent(self, number: int, events: list[Stamped]) -> None:
         """A sub-agent's scope."""
-        name = f"{docs.AGENTS}/{number}"
+        name = docs.agent_folder(number)
         metadata = self._read(f"{name}/{docs.METADATA}")
         messages = self._read(f"{name}/{docs.MESSAGES}", fast=True)
         parts: list[Part] = []
@@ -408,7 +408,9 @@ class _Reader:
             parts.append((seq, lambda: self._guard(name, self._restore_messages, number, held)))
 
     def _read(self, name: str, *, fast: bool = False) -> dict[str, Any] | None:
-        data = read_document(self.files, self.folder / name, fast=fast, sizes=self.sizes)
+        data = read_document(
+            self.files, self.folder / name, fast=fast, measured=lambda size: self.sizes.update({name: size})
+        )
         if data is not None:  # not every document of ours says its version; another's may
             docs.check_version(data.get("schema_version", docs.SCHEMA_VERSION), self.folder / name)
         return data

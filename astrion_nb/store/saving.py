@@ -99,7 +99,7 @@ class Conversation:
         self._ownership = ownership
         self._written = dict(loaded.written)
         self._sizes = dict(loaded.sizes)
-        self._folders: set[Path] = {folder}
+        self._folders: set[str] = {""}  # those that exist, as seen from the conversation's
         self._settling: concurrent.futures.Future[None] | None = None
         self._journal = Journal(
             folder / docs.JOURNAL,
@@ -283,18 +283,20 @@ class Conversation:
 
     def _show_agent(self, number: int) -> None:
         data = docs.agent_metadata(self.state, self.state.agents[number])
-        path = self.folder / docs.AGENTS / str(number) / docs.METADATA
-        self._journal.document(path, self.state.seq, partial(self._in_folder, path, data))
+        folder = docs.agent_folder(number)
+        path = self.folder / folder / docs.METADATA
+        self._journal.document(path, self.state.seq, partial(self._in_folder, folder, data))
 
-    def _in_folder(self, path: Path, data: dict[str, Any]) -> Iterable[bytes]:
-        self._make_folder(path.parent)
+    def _in_folder(self, folder: str, data: dict[str, Any]) -> Iterable[bytes]:
+        self._make_folder(folder)
         return _small(data)
 
-    def _make_folder(self, folder: Path) -> None:
+    def _make_folder(self, name: str) -> None:
         """Create an agent's folder, its parent included; only on the journal's thread."""
-        if folder in self._folders:
+        if name in self._folders:
             return
-        self._make_folder(folder.parent)
+        self._make_folder(name.rpartition("/")[0])
+        folder = self.folder / name
         try:
             self._files.mkdir(folder)
             self._files.fsync_dir(folder.parent)
@@ -302,33 +304,33 @@ class Conversation:
             pass
         except OSError as error:
             raise StorageError(f"the folder {folder} cannot be created ({error.strerror})") from error
-        self._folders.add(folder)
+        self._folders.add(name)
 
     def _settle(self, *, last: bool = False) -> concurrent.futures.Future[None]:
         state = self.state
         seq = state.seq
-        pieces: list[tuple[Path, Iterable[bytes]]] = []
+        pieces: list[tuple[str, str, Iterable[bytes]]] = []
         scopes: dict[int | None, int] = {}
         renamed = self._written.get(None, -1) < state.own_seq
         for number, agent in state.agents.items():
             if self._written.get(number, -1) >= agent.seq and not (renamed and number == LEADER_ID):
                 continue
             scopes[number] = agent.seq
-            folder = self.folder
+            folder = ""
             if number != LEADER_ID:
-                folder = folder / docs.AGENTS / str(number)
-                pieces.append((folder / docs.METADATA, _small(docs.agent_metadata(state, agent))))
+                folder = docs.agent_folder(number)
+                pieces.append((folder, docs.METADATA, _small(docs.agent_metadata(state, agent))))
             before, after = docs.messages_document(state, agent)
             chunks = docs.render_messages(before, list(agent.messages), after)
-            pieces.append((folder / docs.MESSAGES, _paced(chunks)))
+            pieces.append((folder, docs.MESSAGES, _paced(chunks)))
         if LEADER_ID not in state.agents:
             entry = None  # nothing has been said yet
         elif renamed or scopes:
             scopes[None] = state.own_seq
             if renamed:
-                pieces.append((self.folder / docs.RUNTIME, _small(docs.runtime_document(state))))
+                pieces.append(("", docs.RUNTIME, _small(docs.runtime_document(state))))
             metadata = docs.conversation_metadata(state)
-            pieces.append((self.folder / docs.METADATA, _small(metadata)))
+            pieces.append(("", docs.METADATA, _small(metadata)))
             entry = docs.index_entry(metadata)
         else:
             entry = None
@@ -339,22 +341,22 @@ class Conversation:
 
     def _write(
         self,
-        pieces: list[tuple[Path, Iterable[bytes]]],
+        pieces: list[tuple[str, str, Iterable[bytes]]],
         seq: int,
         scopes: dict[int | None, int],
         entry: dict[str, Any] | None,
         highest: int,
     ) -> Iterator[None]:
         """Write documents on the journal's thread; the journal is flushed between them."""
-        for path, chunks in pieces:
-            self._make_folder(path.parent)
-            size = self._journal.write_document(path, seq, chunks)
+        for folder, name, chunks in pieces:
+            self._make_folder(folder)
+            size = self._journal.write_document(self.folder / folder / name, seq, chunks)
             if size is not None:
-                self._sizes[path] = size
+                self._sizes[f"{folder}/{name}" if folder else name] = size
             yield
         try:
-            for folder in {path.parent for path, _ in pieces}:
-                self._files.fsync_dir(folder)
+            for folder in {folder for folder, _, _ in pieces}:
+                self._files.fsync_dir(self.folder / folder)
         except OSError as error:
             raise StorageError(f"{self.folder} cannot be synced ({error.strerror})") from error
         self._written.update(scopes)
