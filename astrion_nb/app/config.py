@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import ConfigError, NoModelError
 from ..home import Home, Language, extra_command, language, parse_language
 from ..llm.endpoint import Endpoint
-from ..llm.weights import LOCAL
+from ..llm.model import LOCAL
 from ..messages import Usage
 from .models import (
     KEY_VARIABLE,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..errors import ConfigError
 from ..llm.endpoint import Endpoint
-from ..llm.weights import LOCAL
+from ..llm.model import LOCAL
 from ..messages import Usage
 
 if TYPE_CHECKING:

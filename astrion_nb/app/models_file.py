@@ -33,7 +33,7 @@ from typing import Any, NoReturn, cast
 
 from ..errors import ConfigError
 from ..llm.endpoint import Endpoint
-from ..llm.weights import LOCAL
+from ..llm.model import LOCAL
 from ..llm.wire import encode
 from .models import KEY_VARIABLE, OPENAI, PROVIDERS, ModelConfig, Price, Reasoning, Secret, local_config
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ..errors import ConfigError, ModelUnreachable
 from . import local_server
 from .local_server import LocalServer, Progress, Running, require_extra
-from .model import ModelRequest, StreamEvent
-from .weights import LOCAL, Weights, cache_dir, find, lookup, pins
+from .model import LOCAL, ModelRequest, StreamEvent
+from .weights import Weights, cache_dir, find, lookup, pins
 
 if TYPE_CHECKING:
     from .structured import StructuredModel

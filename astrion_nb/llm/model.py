@@ -15,6 +15,9 @@ from ..messages import Message, ToolCall, Usage
 ThinkingMode = Literal["fast", "thinking"]
 Finish = Literal["stop", "tool_calls", "length", "content_filter"]
 
+LOCAL = "local/"
+"""Keys of models that run on this machine begin so."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
+from .model import LOCAL
 
-LOCAL = "local/"
 TEMP_PREFIX = ".fetch-"
 """Names of unfinished files and directories in the cache begin so."""
 

@@ -31,9 +31,8 @@ from .index import Index
 from .journal import Durability
 from .json_form import read_document
 from .lines import read_journal
-from .loading import Loaded, load
 from .locks import Ownership, acquire, owner, take_over
-from .saving import Conversation, settle_due
+from .saving import Conversation, Loaded, settle_due
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _TRASH = ".deleted-"
@@ -160,11 +159,11 @@ class ConversationStore:
         """
         folder = self._folder(conversation_id)
         if read_only:
-            return self._conversation(folder, load(folder, self._files), None)
+            return self._conversation(folder, _load(folder, self._files), None)
         lock = take_over(folder, self._files) if taking_over else acquire(folder, self._files)
         try:
             self._sweep(folder)
-            loaded = load(folder, self._files)
+            loaded = _load(folder, self._files)
             self._index.remember(folder.name, max(loaded.state.agents))
         except BaseException:
             lock.close()
@@ -309,7 +308,7 @@ class ConversationStore:
             # Only a journal so far: a crash came early.
             if not read_journal(folder / docs.JOURNAL, self._files)[0]:
                 return None
-            metadata = docs.conversation_metadata(load(folder, self._files).state)
+            metadata = docs.conversation_metadata(_load(folder, self._files).state)
         docs.check_version(metadata.get("schema_version", docs.SCHEMA_VERSION), folder / docs.METADATA)
         return docs.index_entry(metadata)
 
@@ -340,6 +339,13 @@ class ConversationStore:
             self._files.rmdir(folder)
         except OSError as error:
             raise StorageError(f"{folder} cannot be removed ({reason(error)})") from error
+
+
+def _load(folder: Path, files: Files) -> Loaded:
+    """Read a conversation; what reads one is imported for the first of them, and a new one needs none of it."""
+    from .loading import load
+
+    return load(folder, files)
 
 
 def _entry(name: str, data: dict[str, Any]) -> Entry:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from .json_form import read_document
 from .lines import read_journal
 from .mending import envelope_id_of, mend
 from .reading import read_message
+from .saving import Loaded
 
 Part = tuple[int, Callable[[], None]]
 """A document's ``seq``, and what puts its part into the state."""
@@ -42,27 +42,6 @@ _log = logging.getLogger("astrion_nb.store")
 _STATUSES = ("running", "waiting", "idle", "completed", "terminated")
 _RUN_STATUSES = ("", "running", "completed", "failed", "stopped", "timed_out", "interrupted")
 _DETAILS = ("", "failed", "timed_out", "stopped", "interrupted")
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What was found in a conversation's folder.
-
-    Parameters
-    ----------
-    state : TeamState
-    journal_size : int
-        Bytes of whole lines in the journal.
-    written : dict
-        Per scope, up to which event all of its documents speak; scopes that lack one are left out.
-    sizes : dict
-        Bytes of each document, by its name as seen from the folder.
-    """
-
-    state: TeamState
-    journal_size: int
-    written: dict[int | None, int]
-    sizes: dict[str, int]
 
 
 def load(folder: Path, files: Files) -> Loaded:

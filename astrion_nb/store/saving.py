@@ -16,6 +16,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ from ..state import TeamState
 from . import documents as docs
 from .journal import PAUSE, Durability, Journal
 from .json_form import dump
-from .loading import Loaded
 from .locks import Ownership
 
 _SHOWN = frozenset({AgentCreated, QuestionAsked, RunEnded, RunStarted, StatusChanged})
@@ -55,6 +55,27 @@ def settle_due(journal_bytes: int, document_bytes: int, *, resting: bool) -> boo
     if resting:
         return journal_bytes >= max(_SMALL, document_bytes // 2)
     return journal_bytes >= max(_LARGE, 2 * document_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was found in a conversation's folder.
+
+    Parameters
+    ----------
+    state : TeamState
+    journal_size : int
+        Bytes of whole lines in the journal.
+    written : dict
+        Per scope, up to which event all of its documents speak; scopes that lack one are left out.
+    sizes : dict
+        Bytes of each document, by its name as seen from the folder.
+    """
+
+    state: TeamState
+    journal_size: int
+    written: dict[int | None, int]
+    sizes: dict[str, int]
 
 
 class Conversation:

@@ -16,8 +16,8 @@ from support.histories import build, facts, prefixes, replay, steps
 from astrion_nb.errors import ConversationNotFound
 from astrion_nb.state import TeamState, apply
 from astrion_nb.store import journal
-from astrion_nb.store.loading import Loaded, load
-from astrion_nb.store.saving import Conversation
+from astrion_nb.store.loading import load
+from astrion_nb.store.saving import Conversation, Loaded
 
 FOLDER = Path("/disk/conv_test")
 pytestmark = pytest.mark.faults

@@ -35,8 +35,8 @@ from astrion_nb.store import documents as docs
 from astrion_nb.store.conversations import ConversationStore
 from astrion_nb.store.json_form import dump, parse
 from astrion_nb.store.lines import dump_event, read_journal
-from astrion_nb.store.loading import Loaded, load
-from astrion_nb.store.saving import Conversation
+from astrion_nb.store.loading import load
+from astrion_nb.store.saving import Conversation, Loaded
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
