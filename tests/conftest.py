@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
-from support import environment
-from support.kernels import kernel_python
+from support import environment, pythons
+from support.kernels import PYTHONS, kernel_python
 from support.lab import lab, lab_session
 
 __all__ = ["kernel_python", "lab", "lab_session"]
@@ -31,6 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
     home = environment.clean()
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     environment.refuse_network()
+
+
+def pytest_report_header() -> str:
+    return pythons.told(name.removeprefix("python") for name in PYTHONS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel_env import environment
-from support.kernels import INSTALLED, KERNELS
+from support.kernels import EVERY, INSTALLED, KERNELS
 from support.live_kernel import Kernel, live_kernel
 from support.strict_server import StrictServer
 
@@ -62,5 +62,18 @@ def each_kernel(
     tmp_path: Path,
 ) -> Iterator[Kernel]:
     """A fresh kernel of every version that is tested, nothing loaded; the slow tests take those not installed."""
+    with live_kernel(tmp_path / "kernel", environment(server, home), kernel_python(request.param)) as made:
+        yield made
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in EVERY])
+def every_kernel(
+    request: pytest.FixtureRequest,
+    kernel_python: Callable[[str], Path],
+    server: StrictServer,
+    home: Path,
+    tmp_path: Path,
+) -> Iterator[Kernel]:
+    """As ``each_kernel``, and on every other Python too that the machine has."""
     with live_kernel(tmp_path / "kernel", environment(server, home), kernel_python(request.param)) as made:
         yield made

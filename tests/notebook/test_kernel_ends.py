@@ -13,7 +13,7 @@ import psutil
 import pytest
 from support.casts import play
 from support.kernel_env import environment
-from support.kernels import INSTALLED, KERNELS, interpreter
+from support.kernels import EVERY, INSTALLED, interpreter
 from support.live_kernel import Kernel, live_kernel
 from support.strict_server import Gate, StrictServer, calls, status, text
 
@@ -45,7 +45,7 @@ async def stubborn() -> str:
 '''
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in KERNELS])
+@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in EVERY])
 def begin(request: pytest.FixtureRequest, server: StrictServer, tmp_path: Path) -> Callable[[int], Iterator[Kernel]]:
     """Start a kernel whose temporary files, and whose home, are in folders of its own."""
     python = interpreter(request.param)

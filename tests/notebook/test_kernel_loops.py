@@ -16,8 +16,8 @@ pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
-def kernel(each_kernel: Kernel) -> Kernel:
-    return each_kernel
+def kernel(every_kernel: Kernel) -> Kernel:
+    return every_kernel
 
 
 BEFORE = {

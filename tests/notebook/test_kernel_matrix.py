@@ -1,4 +1,4 @@
-"""The same cells on other kernels: those that have no subshells, and the lowest versions that are allowed."""
+"""The same cells on other kernels: those that have no subshells, the lowest versions that are allowed, other Pythons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.casts import play, said
 from support.kernel_env import environment
-from support.kernels import INSTALLED, KERNELS
+from support.kernels import EVERY, INSTALLED
 from support.live_kernel import Kernel, live_kernel
 from support.strict_server import Gate, StrictServer, calls, text
 
@@ -18,7 +18,7 @@ ASKS = calls(("ask_master", {"question": "Which sea?", "question_id": "sea-1"}))
 STATIC = {"text/html", "text/markdown", "text/plain"}
 
 
-@pytest.fixture(params=sorted(set(KERNELS) - {INSTALLED}))
+@pytest.fixture(params=sorted(set(EVERY) - {INSTALLED}))
 def kernel(
     request: pytest.FixtureRequest, kernel_python: Callable[[str], Path], server: StrictServer, tmp_path: Path
 ) -> Iterator[Kernel]:

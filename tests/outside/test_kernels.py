@@ -1,4 +1,4 @@
-"""A team in kernels of other versions than the installed one, and with the lowest dependencies that are allowed."""
+"""A team in kernels of other versions than the installed one, of other Pythons, and with the lowest dependencies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.kernels import INSTALLED, KERNELS, Reply, kernel
+from support.kernels import EVERY, INSTALLED, KERNELS, PYTHONS, Reply, kernel
+from support.pythons import RUNNING
 
 SCRIPT = """
 from astrion_nb.testing import ScriptedModel, call, say
@@ -23,12 +24,13 @@ script = ScriptedModel(
     }
 )
 """
-VERSIONS = (
-    "import ipykernel, openai, anywidget; print(ipykernel.__version__, openai.__version__, anywidget.__version__)"
-)
+VERSIONS = """
+import ipykernel, openai, anywidget, sys
+print("python%d.%d" % sys.version_info[:2], ipykernel.__version__, openai.__version__, anywidget.__version__)
+"""
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in KERNELS])
+@pytest.fixture(params=[pytest.param(name, marks=[] if name == INSTALLED else pytest.mark.slow) for name in EVERY])
 def run(
     request: pytest.FixtureRequest, kernel_python: Callable[[str], Path], tmp_path: Path
 ) -> Iterator[Callable[..., Reply]]:
@@ -59,8 +61,9 @@ def test_an_error_of_a_magic_is_an_error_of_the_cell(run: Callable[..., Reply]) 
 
 def test_the_kernel_is_the_one_it_is_named_for(request: pytest.FixtureRequest, run: Callable[..., Reply]) -> None:
     name = request.node.callspec.params["run"]
-    ipykernel, *others = run(VERSIONS).text.split()
-    wanted = dict(row.split("==") for row in KERNELS[name])
+    python, ipykernel, *others = run(VERSIONS).text.split()
+    assert python == (name if name in PYTHONS else f"python{RUNNING}")
+    wanted = dict(row.split("==") for row in KERNELS.get(name, ()))
     assert ipykernel == wanted.get("ipykernel", ipykernel)
     if name == "lowest":
         assert others == ["3.50.0", "0.9.18"]

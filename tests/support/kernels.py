@@ -1,4 +1,4 @@
-"""Kernels of other versions than the installed one: each in a virtual environment made once.
+"""Kernels of other versions than the installed one, and of other Pythons: each in a virtual environment made once.
 
 ``python -m support.kernels`` makes them all, ahead of tests that may fetch nothing. They lie under
 ``ASTRION_TEST_CACHE``, else in the system's temporary folder, and are made again when what they
@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from . import environment
+from . import environment, pythons
 
 INSTALLED = "installed"
 KERNELS = {
@@ -34,6 +33,10 @@ KERNELS = {
     "7.3": ("ipykernel==7.3.0",),  # the last one whose comms wait for the cell, subshells apart
 }
 """Name → what its environment holds beside the package; ``installed`` is the environment of the tests."""
+PYTHONS = {f"python{minor}": path for minor, path in pythons.others(environment.OUTER).items()}
+"""More of them, the latest ipykernel on each other Python that the machine has: name → interpreter."""
+EVERY = (*KERNELS, *PYTHONS)
+"""The names of both, for the tests that are about the kernel itself."""
 BARE = "bare"
 """One more environment, in which the package's widget libraries are missing."""
 MISSING = ("anywidget", "ipywidgets")
@@ -69,6 +72,8 @@ class Reply:
 
 def requirements(name: str) -> list[str]:
     """Return what has to be installed for a kernel, the package itself not counted."""
+    if name in PYTHONS:
+        return ["ipykernel"]
     if name not in ("lowest", FLOORS):
         return list(KERNELS["7.3" if name == BARE else name])
     extras = ("lab", "test") if name == FLOORS else ()
@@ -89,7 +94,9 @@ def interpreter(name: str) -> Path:
     if name == INSTALLED:
         return Path(sys.executable)
     missing = MISSING if name == BARE else ()
-    wanted = "\n".join([sys.version, str(environment.REPOSITORY), *requirements(name), *missing])
+    base = PYTHONS.get(name)
+    of = sys.version if base is None else f"{base.resolve()} {base.stat().st_mtime_ns}"
+    wanted = "\n".join([of, str(environment.REPOSITORY), *requirements(name), *missing])
     cache = Path(environment.OUTER.get("ASTRION_TEST_CACHE") or Path(tempfile.gettempdir()) / "astrion-test-kernels")
     folder = cache / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -97,9 +104,11 @@ def interpreter(name: str) -> Path:
     if not done.is_file():
         if environment.offline():
             environment.missing(f"the kernel {name} is not in {cache}: cd tests && python -m support.kernels")
-        venv.create(folder, clear=True, with_pip=True)
         pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq"]
-        steps = [[*pip, "install", *requirements(name), "-e", str(environment.REPOSITORY)]]
+        steps = [
+            [str(base or sys.executable), "-m", "venv", "--clear", str(folder)],
+            [*pip, "install", *requirements(name), "-e", str(environment.REPOSITORY)],
+        ]
         if missing:
             steps.append([*pip, "uninstall", "--yes", *missing])
         for step in steps:
@@ -110,7 +119,7 @@ def interpreter(name: str) -> Path:
 
 @pytest.fixture
 def kernel_python() -> Callable[[str], Path]:
-    """The Python of a kernel by its name in :data:`KERNELS`; to be used by tests marked ``slow``."""
+    """The Python of a kernel by its name in :data:`EVERY`; to be used by tests marked ``slow``."""
     return interpreter
 
 
@@ -181,5 +190,5 @@ def run_in(connection: Path, code: str, *, timeout: float = 30.0) -> str:
 
 
 if __name__ == "__main__":
-    for each in (*KERNELS, BARE, FLOORS):
+    for each in (*EVERY, BARE, FLOORS):
         print(f"{each}: {interpreter(each)}", flush=True)
