@@ -34,12 +34,12 @@ def unique_call_ids(wanted: Sequence[str], *, prefix: str = "call_", taken: Coll
     prefix : str
         Minted ids are the prefix and the call's place in the response, counted from 1.
     taken : collection of str
-        Ids that may not be given again.
+        Ids that may not be given again. Only asked for those in question, so let it be a set.
     """
-    used = set(taken)
+    used: set[str] = set()
     kept: list[str] = []
     for identifier in wanted:
-        free = bool(identifier) and identifier not in used
+        free = bool(identifier) and identifier not in used and identifier not in taken
         kept.append(identifier if free else "")
         if free:
             used.add(identifier)
@@ -47,7 +47,7 @@ def unique_call_ids(wanted: Sequence[str], *, prefix: str = "call_", taken: Coll
         if identifier:
             continue
         minted, again = f"{prefix}{place + 1}", 1
-        while minted in used:
+        while minted in used or minted in taken:
             again += 1
             minted = f"{prefix}{place + 1}_{again}"
         used.add(minted)

@@ -198,13 +198,13 @@ class Agent:
             self.live, shorter = (), None
             text = finished.text
             if finished.tool_calls:
-                bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
+                bus.publish(MessageAppended(self.id, stored_response(self.state, finished, self.calls.used)))
                 if text.strip() and not self.is_leader and not self.state.background:
                     self.team.post.report(self, "progress", text)
                 await self.calls.run()
                 continue
             if finished.truncated:
-                bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
+                bus.publish(MessageAppended(self.id, stored_response(self.state, finished, self.calls.used)))
                 raise ModelBroken("the answer broke off: the stream ended without an end")
             if not text.strip():
                 if finished.usage is not None:
@@ -214,7 +214,7 @@ class Agent:
                 nudged = True
                 self.team.post.inform(self.id, note("nudge", self.team.language, id=""), wakes=False)
                 continue
-            bus.publish(MessageAppended(self.id, stored_response(self.state, finished)))
+            bus.publish(MessageAppended(self.id, stored_response(self.state, finished, self.calls.used)))
             return self._complete(text)
 
     def wait_changed(self) -> None:

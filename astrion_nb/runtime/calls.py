@@ -18,6 +18,7 @@ from ..messages import Message, ToolCall
 from ..state import Question
 from ..tools.registry import TeamPort, ToolContext, error_text, result_text
 from .called import CallPort
+from .stored import UsedIds
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -28,23 +29,37 @@ RESULT_LIMIT = 400_000
 """Characters of one tool result that enter a history; the rest is cut with a marker."""
 
 
+SHORT = 128
+"""Messages of a history that is looked through again rather than remembered while its agent rests."""
+
+
 class Calls:
-    """The open tool calls of an agent.
+    """The open tool calls of an agent, and the ids of all that it has made.
 
     Parameters
     ----------
     agent : Agent
     """
 
-    __slots__ = ("_agent", "_started")
+    __slots__ = ("_agent", "_started", "_used")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._started: set[str] | None = None
+        self._used: UsedIds | None = None
+
+    @property
+    def used(self) -> UsedIds:
+        """The ids that the agent's calls have had, those of earlier kernels included."""
+        if self._used is None:
+            self._used = UsedIds()
+        return self._used
 
     def forget(self) -> None:
         """Note that the agent rests."""
         self._started = None
+        if len(self._agent.state.messages) <= SHORT:
+            self._used = None
 
     async def run(self) -> None:
         """Run the calls of the last response, as they were stored, at the same time."""

@@ -23,7 +23,7 @@ from astrion_nb.llm.openai import _parse
 from astrion_nb.llm.sse import BodyDecoder
 from astrion_nb.llm.wire import wire_messages
 from astrion_nb.messages import Message
-from astrion_nb.runtime.stored import stored_response
+from astrion_nb.runtime.stored import UsedIds, stored_response
 from astrion_nb.state import AgentState
 
 pytestmark = pytest.mark.faults
@@ -122,6 +122,7 @@ def test_a_history_of_whatever_came_out_can_be_sent_to_a_strict_provider(count: 
     )
     def _(turns: list[tuple[Response, bool, int]], data: st.DataObject) -> None:
         state = AgentState(1, "r", "R", "R_1", 1, "r", messages=[Message("system", "You are.")])
+        used = UsedIds()
         for response, whole, place in turns:
             sent = as_bytes(data.draw, response)
             state.messages.append(Message("user", "Go on."))
@@ -129,7 +130,7 @@ def test_a_history_of_whatever_came_out_can_be_sent_to_a_strict_provider(count: 
                 finished = received([sent if whole else sent[:place]])
             except ModelError:
                 continue
-            message = stored_response(state, finished)
+            message = stored_response(state, finished, used)
             state.messages.append(message)
             state.requests += 1
             state.messages += [Message("tool", "", tool_call_id=call.id) for call in message.tool_calls]
