@@ -33,6 +33,7 @@ from .json_form import read_document
 from .lines import read_journal
 from .locks import Ownership, acquire, owner, take_over
 from .saving import Conversation, Loaded, settle_due
+from .version import SCHEMA_VERSION, check_version
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _TRASH = ".deleted-"
@@ -309,7 +310,7 @@ class ConversationStore:
             if not read_journal(folder / docs.JOURNAL, self._files)[0]:
                 return None
             metadata = docs.conversation_metadata(_load(folder, self._files).state)
-        docs.check_version(metadata.get("schema_version", docs.SCHEMA_VERSION), folder / docs.METADATA)
+        check_version(metadata.get("schema_version", SCHEMA_VERSION), folder / docs.METADATA)
         return docs.index_entry(metadata)
 
     def _sweep(self, folder: Path) -> None:

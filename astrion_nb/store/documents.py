@@ -2,30 +2,23 @@
 
 Pure: from a state to JSON values and bytes. The keys stand as the data model prints them (§4–§7),
 ours after them, keys that this package does not know last. Each document says in ``seq`` up to
-which event it speaks. Reading them back is ``store.loading``. Knows no file and no journal.
+which event it speaks. Reading them back is the matter of ``store.reading`` and ``store.loading``.
+Knows no file and no journal.
 
 Source: data model §4–§7, decisions 5, 26, 28, 30, 31.
 """
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from ..errors import ConversationBroken
-from ..events import AnswerKept, PendingMessage
-from ..given import shown
 from ..ids import LEADER_ID
-from ..messages import Message, Usage
-from ..state import AgentState, Question, TeamState
-from .forms import EARLIEST, LATEST, check
+from ..messages import Message
+from ..state import AgentState, TeamState
 from .json_form import awkward, dump
-
-SCHEMA_VERSION = 1
-"""Version of the layout; a greater one is refused."""
+from .version import SCHEMA_VERSION
 
 METADATA = "metadata.json"
 MESSAGES = "messages.json"
@@ -34,34 +27,16 @@ JOURNAL = "journal.jsonl"
 INDEX = "index.json"
 AGENTS = "agents"
 
+QUESTION = (
+    *("id", "asker", "target", "content", "call_id", "tool", "seq", "created_at", "status"),
+    *("answer", "answer_id", "answered_by", "reason", "reminded", "passed"),
+)
+"""What ``runtime.json`` holds of a question, in this order."""
+KEPT = ("question_id", "asker", "by", "answer")
+"""What it holds of an answer that is kept for its question."""
+
 _CHUNK = 64
 """Messages rendered at once: some 100 µs, so that no other thread waits long for the interpreter."""
-
-
-_VERSION = re.compile(r"[0-9]{1,9}(\.[^\n]{0,40})?")
-
-
-def _keys(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-LEADER_KEYS = _keys("status status_detail last_error task_summary updated_at seq")
-CONVERSATION_KEYS = _keys(
-    "id title created_at updated_at project_path model_key thinking_mode run_mode status agent_count agent_ids "
-    "schema_version seq leader language title_given pending_messages pending_tool_calls leader_state"
-)
-AGENT_KEYS = _keys(
-    "agent_id role_id display_name status created_at updated_at task_summary model_key thinking_mode "
-    "pending_messages pending_tool_calls role_name instance abbreviation timeout_seconds run_in_background "
-    "status_detail last_error seq"
-)
-LEADER_MESSAGES_KEYS = _keys("id title created_at updated_at messages metadata token_statistics seq")
-AGENT_MESSAGES_KEYS = _keys("agent_id role_id display_name created_at updated_at messages token_statistics seq")
-RUNTIME_KEYS = _keys("schema_version seq run questions kept_answers warnings")
-RUN_KEYS = _keys("number status text error")
-CALL_KEYS = _keys("tool_call_id tool_name question_id created_at")
-STATISTICS_KEYS = _keys("input output total by_model")
-USAGE_KEYS = _keys("input output total cached reasoning")
 
 
 def agent_folder(number: int) -> str:
@@ -72,37 +47,6 @@ def agent_folder(number: int) -> str:
 def local_time(t: float) -> str:
     """Return a time as the data model prints it: local, without zone, whole seconds (decision 26)."""
     return datetime.fromtimestamp(int(t)).isoformat()
-
-
-def zoned_time(t: float) -> str:
-    """Return a time as our own files print it: with zone, microseconds (decision 26)."""
-    return datetime.fromtimestamp(t, UTC).isoformat()
-
-
-def read_time(value: object) -> float:
-    """Read a time in any of the forms that occur: ISO 8601 with or without zone, epoch seconds.
-
-    Returns
-    -------
-    float
-        Seconds since the epoch; 0 when there is none.
-
-    Raises
-    ------
-    ValueError
-        It is no time.
-    """
-    if value is None or value == "":
-        return 0.0
-    t: float | None = None
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError, OverflowError, OSError):
-            t = datetime.fromisoformat(value).timestamp()
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        t = value
-    if t is None or not EARLIEST < t < LATEST:
-        raise ValueError(f"{shown(value)} is not a time")
-    return float(t)
 
 
 def _pending(agent: AgentState) -> list[dict[str, Any]]:
@@ -208,15 +152,6 @@ def token_statistics(agent: AgentState) -> dict[str, Any]:
     }
 
 
-def read_statistics(data: Mapping[str, Any]) -> dict[str, Usage]:
-    """Read ``token_statistics``; what no model is named for counts under the empty key."""
-    by_model = data.get("by_model")
-    if by_model:
-        return {str(key): Usage.from_json(value) or Usage() for key, value in by_model.items()}
-    total = Usage.from_json(data)
-    return {"": total} if total is not None and total.total else {}
-
-
 def messages_document(state: TeamState, agent: AgentState) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what stands before and after ``messages`` in an agent's or the leader's ``messages.json`` (§5, §7)."""
     times = {"created_at": local_time(agent.created_at), "updated_at": local_time(agent.updated_at)}
@@ -264,122 +199,14 @@ def runtime_document(state: TeamState) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "seq": state.own_seq,
         "run": {**run, **state.extra.get("run", {})},
-        "questions": [{**_question(question), **asked.get(question.id, {})} for question in state.questions.values()],
+        "questions": [
+            {**{key: getattr(question, key) for key in QUESTION}, **asked.get(question.id, {})}
+            for question in state.questions.values()
+        ],
         "kept_answers": [
-            {
-                "question_id": kept.question_id,
-                "asker": kept.asker,
-                "by": kept.by,
-                "answer": kept.answer,
-                **early.get(kept.question_id, {}),
-            }
+            {**{key: getattr(kept, key) for key in KEPT}, **early.get(kept.question_id, {})}
             for kept in state.kept.values()
         ],
         "warnings": list(state.warnings),
         **state.extra.get(RUNTIME, {}),
     }
-
-
-def _question(question: Question) -> dict[str, Any]:
-    return {
-        "id": question.id,
-        "asker": question.asker,
-        "target": question.target,
-        "content": question.content,
-        "call_id": question.call_id,
-        "tool": question.tool,
-        "seq": question.seq,
-        "created_at": question.created_at,
-        "status": question.status,
-        "answer": question.answer,
-        "answer_id": question.answer_id,
-        "answered_by": question.answered_by,
-        "reason": question.reason,
-        "reminded": question.reminded,
-        "passed": question.passed,
-    }
-
-
-_QUESTION: dict[str, tuple[type, ...]] = {
-    "id": (str,),
-    "asker": (int,),
-    "target": (int,),
-    "content": (str,),
-    "call_id": (str,),
-    "tool": (str,),
-    "seq": (int,),
-    "created_at": (float, int),
-    "status": (str,),
-    "answer": (str,),
-    "answer_id": (str,),
-    "answered_by": (int, type(None)),
-    "reason": (str,),
-    "reminded": (bool,),
-    "passed": (bool,),
-}
-_KEPT: dict[str, tuple[type, ...]] = {"question_id": (str,), "asker": (int,), "by": (int,), "answer": (str,)}
-QUESTION_KEYS = frozenset(_QUESTION)
-KEPT_KEYS = frozenset(_KEPT)
-
-
-def _checked(data: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> list[Any]:
-    for key, allowed in types.items():
-        if type(data[key]) not in allowed:
-            raise ValueError(f"{key!r} must be of type {allowed[0].__name__}, not {shown(data[key])}")
-    return [data[key] for key in types]
-
-
-def read_question(data: Mapping[str, Any]) -> Question:
-    """Read a question of ``runtime.json``."""
-    question = Question(*_checked(data, _QUESTION))
-    if question.status not in ("open", "answered", "closed"):
-        raise ValueError(f"question {shown(question.id)} has the status {shown(question.status)}")
-    read_time(question.created_at)
-    return question
-
-
-def read_kept(data: Mapping[str, Any]) -> AnswerKept:
-    """Read a kept answer of ``runtime.json``."""
-    return AnswerKept(*_checked(data, _KEPT))
-
-
-def read_pending(data: list[dict[str, Any]]) -> list[PendingMessage]:
-    """Read ``pending_messages``."""
-    items = [PendingMessage.from_json(item) for item in data]
-    for item in items:
-        check(item, free="source")
-    return items
-
-
-def unknown_by(data: list[dict[str, Any]], key: str, known: frozenset[str]) -> dict[str, dict[str, Any]]:
-    """Return the unknown keys of each item of a list, by the value of ``key``; items without any are left out."""
-    found = {str(item[key]): unknown(item, known) for item in data if not item.keys() <= known}
-    return {name: extra for name, extra in found.items() if extra}
-
-
-def unknown(data: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """Return the keys that this package does not know (decision 30)."""
-    return {key: value for key, value in data.items() if key not in known}
-
-
-def is_version(found: object) -> bool:
-    """Say whether a value is the number of a version: ``1`` or ``"1.0"``."""
-    return _VERSION.fullmatch(str(found)) is not None
-
-
-def check_version(found: object, where: object) -> None:
-    """Refuse a layout of a later release (decision 30).
-
-    Raises
-    ------
-    ConversationBroken
-        The version is greater than this release's, or no version at all.
-    """
-    text = str(found)
-    if not is_version(found):
-        raise ConversationBroken(f"{where}: {shown(found)} is not a version; mend the file or put a copy back")
-    if int(text.split(".")[0]) > SCHEMA_VERSION:
-        raise ConversationBroken(
-            f"{where}: written by a later release (version {text}, this one reads {SCHEMA_VERSION}): "
-            "update astrion-nb to open it"
-        )

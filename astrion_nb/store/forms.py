@@ -2,14 +2,16 @@
 
 JSON says nothing about types, and a file may have been edited by hand: what is wrong is to be found
 where file and place are known, not where somebody shows or runs it later. The rules are the fields'
-own annotations. Knows no file.
+own annotations. Also which of the keys that were read nobody here knows. Knows no file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from datetime import datetime
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -122,6 +124,43 @@ def check_usage(data: object) -> None:
         Usage.from_json(data)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"'usage': {error}") from None
+
+
+def read_time(value: object) -> float:
+    """Read a time in any of the forms that occur: ISO 8601 with or without zone, epoch seconds.
+
+    Returns
+    -------
+    float
+        Seconds since the epoch; 0 when there is none.
+
+    Raises
+    ------
+    ValueError
+        It is no time.
+    """
+    if value is None or value == "":
+        return 0.0
+    t: float | None = None
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            t = datetime.fromisoformat(value).timestamp()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        t = value
+    if t is None or not EARLIEST < t < LATEST:
+        raise ValueError(f"{shown(value)} is not a time")
+    return float(t)
+
+
+def unknown_by(data: list[dict[str, Any]], key: str, known: frozenset[str]) -> dict[str, dict[str, Any]]:
+    """Return the unknown keys of each item of a list, by the value of ``key``; items without any are left out."""
+    found = {str(item[key]): unknown(item, known) for item in data if not item.keys() <= known}
+    return {name: extra for name, extra in found.items() if extra}
+
+
+def unknown(data: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """Return the keys that this package does not know (decision 30)."""
+    return {key: value for key, value in data.items() if key not in known}
 
 
 def fault(error: Exception) -> str:

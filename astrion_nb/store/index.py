@@ -20,7 +20,9 @@ from ..given import shown
 from ..home import Home
 from ..lock import locked
 from . import documents as docs
+from .forms import unknown as other_keys
 from .json_form import dump, read_document
+from .version import check_version, is_version
 
 _ENTRY_KEYS = frozenset({"title", "created_at", "updated_at", "agent_count", "status"})
 
@@ -77,8 +79,8 @@ class Index:
         """Say whether this release may change the index; where not, that is logged."""
         try:
             for key in ("schema_version", "version"):
-                if docs.is_version(index.get(key)):
-                    docs.check_version(index[key], self._home.conversations / docs.INDEX)
+                if is_version(index.get(key)):
+                    check_version(index[key], self._home.conversations / docs.INDEX)
         except ConversationBroken as error:
             _log.warning("%s; until then it is not used", error)
             return False
@@ -88,7 +90,7 @@ class Index:
         """Bring one conversation's line up to date; unknown keys of the line stay."""
         with self.entries() as index:
             known = index.get(conversation_id)
-            unknown = docs.unknown(known, _ENTRY_KEYS) if isinstance(known, dict) else {}
+            unknown = other_keys(known, _ENTRY_KEYS) if isinstance(known, dict) else {}
             index[conversation_id] = {**entry, **unknown}
 
     def last(self) -> str | None:
@@ -134,7 +136,7 @@ class Index:
                 "created_at": known.get("created_at", now),
                 "updated_at": now,
             }
-            replace_file(self._files, path, (dump({**out, **docs.unknown(known, frozenset(out))}),))
+            replace_file(self._files, path, (dump({**out, **other_keys(known, frozenset(out))}),))
 
     def _read_state(self) -> dict[str, Any] | None:
         path = self._home.state_file
@@ -144,8 +146,8 @@ class Index:
             _log.warning("%s", error)
             return None
         version = data.get("version", "1.0") if data else "1.0"
-        if not docs.is_version(version):
+        if not is_version(version):
             _log.warning("%s: %s is not a version", path, shown(version))
             return None
-        docs.check_version(version, path)
+        check_version(version, path)
         return data

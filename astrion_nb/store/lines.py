@@ -15,9 +15,9 @@ from ..disk import Files, reason
 from ..errors import ConversationBroken, StorageError
 from ..events import Stamped, from_json, to_json
 from ..given import shown
-from .documents import SCHEMA_VERSION, check_version, read_time
-from .forms import check_event, fault
+from .forms import check_event, fault, read_time
 from .json_form import awkward, dump_line, parse
+from .version import SCHEMA_VERSION, check_version
 
 
 def dump_event(stamped: Stamped) -> bytes:

@@ -27,12 +27,12 @@ from ..ids import LEADER_ABBREVIATION, LEADER_ID, LEADER_NAME
 from ..messages import Message
 from ..state import AgentState, TeamState, apply
 from . import documents as docs
-from .forms import fault
+from . import forms, reading
 from .json_form import read_document
 from .lines import read_journal
 from .mending import envelope_id_of, mend
-from .reading import read_message
 from .saving import Loaded
+from .version import SCHEMA_VERSION, check_version
 
 Part = tuple[int, Callable[[], None]]
 """A document's ``seq``, and what puts its part into the state."""
@@ -149,7 +149,7 @@ class _Reader:
         if metadata is not None:
             data = metadata
             path = self.folder / docs.METADATA
-            docs.check_version(data.get("version", docs.SCHEMA_VERSION), path)
+            check_version(data.get("version", SCHEMA_VERSION), path)
             parts.append((self._seq(docs.METADATA, data), lambda: self._restore_own(data)))
         if runtime is not None:
             held = runtime
@@ -247,11 +247,11 @@ class _Reader:
         state.run_mode = mode
         state.leader = "human" if data.get("leader") == "human" else "model"
         state.language = _text(data, "language") or state.language
-        state.created_at = docs.read_time(data.get("created_at"))
-        state.updated_at = docs.read_time(data.get("updated_at"))
+        state.created_at = forms.read_time(data.get("created_at"))
+        state.updated_at = forms.read_time(data.get("updated_at"))
         state.archived = data.get("status") == "archived"
         state.own_seq = max(state.own_seq, data.get("seq", 0))
-        unknown = docs.unknown(data, docs.CONVERSATION_KEYS)
+        unknown = forms.unknown(data, reading.CONVERSATION_KEYS)
         state.extra = {**state.extra, docs.METADATA: unknown} if unknown else state.extra
         if LEADER_ID not in state.agents:
             thinking = "fast" if mode == "fast" else "thinking"
@@ -275,17 +275,17 @@ class _Reader:
             raise ValueError(f"the run's status is {shown(status)}")
         state.run, state.run_status = number, status
         state.run_text, state.run_error = _text(run, "text"), _text(run, "error")
-        questions = [docs.read_question(item) for item in data["questions"]]
+        questions = [reading.read_question(item) for item in data["questions"]]
         state.questions = {question.id: question for question in questions}
-        kept = [docs.read_kept(item) for item in data["kept_answers"]]
+        kept = [reading.read_kept(item) for item in data["kept_answers"]]
         state.kept = {answer.question_id: answer for answer in kept}
         state.warnings = [_text({"a warning": text}, "a warning") for text in data["warnings"]]
         state.own_seq = max(state.own_seq, data["seq"])
         unknown = {
-            docs.RUNTIME: docs.unknown(data, docs.RUNTIME_KEYS),
-            "run": docs.unknown(run, docs.RUN_KEYS),
-            "questions": docs.unknown_by(data["questions"], "id", docs.QUESTION_KEYS),
-            "kept_answers": docs.unknown_by(data["kept_answers"], "question_id", docs.KEPT_KEYS),
+            docs.RUNTIME: forms.unknown(data, reading.RUNTIME_KEYS),
+            "run": forms.unknown(run, reading.RUN_KEYS),
+            "questions": forms.unknown_by(data["questions"], "id", reading.QUESTION_KEYS),
+            "kept_answers": forms.unknown_by(data["kept_answers"], "question_id", reading.KEPT_KEYS),
         }
         state.extra = {**state.extra, **{name: extra for name, extra in unknown.items() if extra}}
 
@@ -294,8 +294,8 @@ class _Reader:
         self._set_common(leader, data, held)
         leader.task_summary = _text(held, "task_summary")
         if held.get("updated_at"):
-            leader.updated_at = docs.read_time(held["updated_at"])
-        _keep(leader, "leader_state", docs.unknown(held, docs.LEADER_KEYS))
+            leader.updated_at = forms.read_time(held["updated_at"])
+        _keep(leader, "leader_state", forms.unknown(held, reading.LEADER_KEYS))
 
     def _restore_agent(self, number: int, data: Mapping[str, Any]) -> None:
         agent = self._agent(number)
@@ -305,8 +305,8 @@ class _Reader:
         agent.role_name = _text(data, "role_name") or name or agent.display_name
         agent.instance = int(data.get("instance") or (instance if instance.isdecimal() else number))
         agent.abbreviation = _text(data, "abbreviation") or self._abbreviation(agent)
-        agent.created_at = docs.read_time(data.get("created_at"))
-        agent.updated_at = docs.read_time(data.get("updated_at"))
+        agent.created_at = forms.read_time(data.get("created_at"))
+        agent.updated_at = forms.read_time(data.get("updated_at"))
         agent.task_summary = _text(data, "task_summary")
         agent.model_key = _text(data, "model_key")
         mode = data.get("thinking_mode")
@@ -314,16 +314,16 @@ class _Reader:
         agent.timeout = float(data.get("timeout_seconds") or 0.0)
         agent.background = bool(data.get("run_in_background"))
         self._set_common(agent, data, data)
-        _keep(agent, docs.METADATA, docs.unknown(data, docs.AGENT_KEYS))
+        _keep(agent, docs.METADATA, forms.unknown(data, reading.AGENT_KEYS))
 
     def _set_common(self, agent: AgentState, data: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         status, detail = own.get("status"), own.get("status_detail", "")
         agent.status = status if status in _STATUSES else "idle"  # decision 19
         agent.detail = detail if detail in _DETAILS else ""
         agent.error = _text(own, "last_error")
-        agent.pending = docs.read_pending(data.get("pending_messages") or [])
+        agent.pending = reading.read_pending(data.get("pending_messages") or [])
         calls = data.get("pending_tool_calls") or []
-        _keep(agent, "pending_tool_calls", docs.unknown_by(calls, "tool_call_id", docs.CALL_KEYS))
+        _keep(agent, "pending_tool_calls", forms.unknown_by(calls, "tool_call_id", reading.CALL_KEYS))
         times = {call["tool_call_id"]: float(call.get("created_at") or 0.0) for call in calls}
         for call_id, (call, _) in list(agent.open_calls.items()):
             if call_id in times:
@@ -350,20 +350,20 @@ class _Reader:
         if number == LEADER_ID:
             metadata = data.get("metadata") or {}
             agent.system = _text(metadata, "system_prompt") or agent.system
-            _keep(agent, "messages.metadata", docs.unknown(metadata, frozenset({"system_prompt"})))
-            known = docs.LEADER_MESSAGES_KEYS
+            _keep(agent, "messages.metadata", forms.unknown(metadata, frozenset({"system_prompt"})))
+            known = reading.LEADER_MESSAGES_KEYS
         else:
             first = messages[0] if messages else None
             agent.system = (first.content or "") if first is not None and first.role == "system" else ""
-            known = docs.AGENT_MESSAGES_KEYS
+            known = reading.AGENT_MESSAGES_KEYS
         statistics = data.get("token_statistics") or {}
-        agent.usage = docs.read_statistics(statistics)
-        _keep(agent, "token_statistics", docs.unknown(statistics, docs.STATISTICS_KEYS))
+        agent.usage = reading.read_statistics(statistics)
+        _keep(agent, "token_statistics", forms.unknown(statistics, reading.STATISTICS_KEYS))
         by_model = (statistics.get("by_model") or {}).items()
-        unknown = {str(key): docs.unknown(usage, docs.USAGE_KEYS) for key, usage in by_model if usage}
+        unknown = {str(key): forms.unknown(usage, reading.USAGE_KEYS) for key, usage in by_model if usage}
         _keep(agent, "by_model", {key: extra for key, extra in unknown.items() if extra})
-        _keep(agent, docs.MESSAGES, docs.unknown(data, known))
-        updated = docs.read_time(data.get("updated_at"))
+        _keep(agent, docs.MESSAGES, forms.unknown(data, known))
+        updated = forms.read_time(data.get("updated_at"))
         if data.get("seq", 0) >= agent.seq and updated:
             agent.updated_at = updated
         agent.seq = max(agent.seq, data.get("seq", 0))
@@ -391,7 +391,7 @@ class _Reader:
             self.files, self.folder / name, fast=fast, measured=lambda size: self.sizes.update({name: size})
         )
         if data is not None:  # not every document of ours says its version; another's may
-            docs.check_version(data.get("schema_version", docs.SCHEMA_VERSION), self.folder / name)
+            check_version(data.get("schema_version", SCHEMA_VERSION), self.folder / name)
         return data
 
     def _seq(self, name: str, data: Mapping[str, Any]) -> int:
@@ -405,7 +405,7 @@ class _Reader:
         try:
             restore(*arguments)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            said = f"{fault(error)} is missing" if isinstance(error, KeyError) else fault(error)
+            said = f"{forms.fault(error)} is missing" if isinstance(error, KeyError) else forms.fault(error)
             raise ConversationBroken(f"{self.folder / name}: {said}; mend the file or put a copy back") from error
 
 
@@ -413,7 +413,7 @@ def _read_into(messages: list[Message], raw: list[Any]) -> Iterator[Message]:
     """Read stored messages one by one, each looked at while it is at hand; what was read is given up at once."""
     raw.reverse()
     while raw:
-        message = read_message(raw.pop())
+        message = reading.read_message(raw.pop())
         messages.append(message)
         yield message
 

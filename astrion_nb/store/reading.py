@@ -1,24 +1,53 @@
-"""Stored messages, read fast.
+"""What stands in documents, read back piece by piece: messages fast, and the rest of which there is little.
 
 Nearly every message of a file is of the plain form that this package writes itself: that form is
 told, checked and read in one go. Whatever is not of it goes the long way, by
 :meth:`Message.from_json` and :func:`~astrion_nb.store.forms.check_message`, which say what is wrong;
-both ways give the same message. Knows no file.
+both ways give the same message. The keys that are known are those of :mod:`~astrion_nb.store.documents`;
+any other is kept as it is. Knows no file, and not which pieces make up a conversation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ..messages import Message, ToolCall
-from .forms import check_message
+from ..events import AnswerKept, PendingMessage
+from ..messages import Message, ToolCall, Usage
+from ..state import Question
+from .documents import KEPT, QUESTION
+from .forms import check, check_message, read_time
 
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 _FLAT = frozenset({str, int, bool, type(None)})
 _NUMBER = frozenset({int})
 _NONE: dict[str, Any] = {}
 """For all messages that have no metadata, or nothing unknown: nobody changes a message."""
+
+
+def _keys(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+LEADER_KEYS = _keys("status status_detail last_error task_summary updated_at seq")
+CONVERSATION_KEYS = _keys(
+    "id title created_at updated_at project_path model_key thinking_mode run_mode status agent_count agent_ids "
+    "schema_version seq leader language title_given pending_messages pending_tool_calls leader_state"
+)
+AGENT_KEYS = _keys(
+    "agent_id role_id display_name status created_at updated_at task_summary model_key thinking_mode "
+    "pending_messages pending_tool_calls role_name instance abbreviation timeout_seconds run_in_background "
+    "status_detail last_error seq"
+)
+LEADER_MESSAGES_KEYS = _keys("id title created_at updated_at messages metadata token_statistics seq")
+AGENT_MESSAGES_KEYS = _keys("agent_id role_id display_name created_at updated_at messages token_statistics seq")
+RUNTIME_KEYS = _keys("schema_version seq run questions kept_answers warnings")
+RUN_KEYS = _keys("number status text error")
+CALL_KEYS = _keys("tool_call_id tool_name question_id created_at")
+STATISTICS_KEYS = _keys("input output total by_model")
+USAGE_KEYS = _keys("input output total cached reasoning")
+QUESTION_KEYS, KEPT_KEYS = frozenset(QUESTION), frozenset(KEPT)
 
 # The generated __init__ of a frozen class looks up each field by name: a third of what reading takes.
 _new = object.__new__
@@ -116,3 +145,35 @@ def _plain(metadata: Any) -> bool:
         elif key == "usage":
             return False
     return True
+
+
+def read_statistics(data: Mapping[str, Any]) -> dict[str, Usage]:
+    """Read ``token_statistics``; what no model is named for counts under the empty key."""
+    by_model = data.get("by_model")
+    if by_model:
+        return {str(key): Usage.from_json(value) or Usage() for key, value in by_model.items()}
+    total = Usage.from_json(data)
+    return {"": total} if total is not None and total.total else {}
+
+
+def read_question(data: Mapping[str, Any]) -> Question:
+    """Read a question of ``runtime.json``."""
+    question = Question(**{key: data[key] for key in QUESTION})
+    check(question)
+    read_time(question.created_at)
+    return question
+
+
+def read_kept(data: Mapping[str, Any]) -> AnswerKept:
+    """Read a kept answer of ``runtime.json``."""
+    kept = AnswerKept(**{key: data[key] for key in KEPT})
+    check(kept)
+    return kept
+
+
+def read_pending(data: list[dict[str, Any]]) -> list[PendingMessage]:
+    """Read ``pending_messages``."""
+    items = [PendingMessage.from_json(item) for item in data]
+    for item in items:
+        check(item, free="source")
+    return items

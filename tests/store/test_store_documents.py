@@ -33,6 +33,7 @@ from astrion_nb.messages import Message, ToolCall
 from astrion_nb.state import TeamState, apply
 from astrion_nb.store import documents as docs
 from astrion_nb.store.conversations import ConversationStore
+from astrion_nb.store.forms import read_time
 from astrion_nb.store.json_form import dump, parse
 from astrion_nb.store.lines import dump_event, read_journal
 from astrion_nb.store.loading import load
@@ -343,7 +344,7 @@ def test_a_line_of_the_journal_has_number_version_zoned_time_and_event() -> None
 )
 def test_times_are_read_in_every_form(text: Any) -> None:
     expected = at("2026-07-11T21:00:00") if text == "2026-07-11T21:00:00" else 1783774800.0
-    assert docs.read_time(text) == expected
+    assert read_time(text) == expected
 
 
 # ---------------------------------------------------------------------- round trips

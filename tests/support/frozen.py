@@ -33,9 +33,9 @@ from astrion_nb.home import Home
 from astrion_nb.ids import LEADER_ID
 from astrion_nb.state import TeamState
 from astrion_nb.store.conversations import ConversationStore
-from astrion_nb.store.documents import SCHEMA_VERSION
 from astrion_nb.store.json_form import dump
 from astrion_nb.store.loading import load
+from astrion_nb.store.version import SCHEMA_VERSION
 
 FOLDER = Path(__file__).parents[1] / "data" / "versions"
 UNKNOWN = {"未知": [1, None]}
