@@ -27,6 +27,8 @@ class LockFile:
     ----------
     path : Path
         Named ``*.lock``; created empty when missing. Its folder exists.
+    create : bool
+        Whether it may be created.
 
     Raises
     ------
@@ -38,7 +40,7 @@ class LockFile:
 
     __slots__ = ("_closed", "_descriptor", "_process", "path")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, create: bool = True) -> None:
         if path.suffix != ".lock":
             raise ValueError(f"{path.name} is not a lock file: give a path that ends in .lock")
         self.path = path
@@ -46,7 +48,7 @@ class LockFile:
         self._closed = False
         try:
             with _opening:
-                self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+                self._descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o666)
                 _open.add(self._descriptor)
         except OSError as error:
             raise StorageError(f"the lock {path} cannot be opened ({reason(error)})") from error

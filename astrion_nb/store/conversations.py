@@ -14,7 +14,6 @@ import contextlib
 import errno
 import logging
 import re
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from ..errors import ConversationError, ConversationLocked, ConversationNotFound
 from ..home import Home
 from ..state import TeamState
 from . import documents as docs
+from . import removal
 from .index import Index
 from .journal import Durability
 from .json_form import read_document
@@ -36,7 +36,6 @@ from .saving import Conversation, Loaded, settle_due
 from .version import SCHEMA_VERSION, check_version
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_TRASH = ".deleted-"
 _NOT_TO_BE_WRITTEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 _log = logging.getLogger("astrion_nb.store")
@@ -164,6 +163,7 @@ class ConversationStore:
         lock = take_over(folder, self._files) if taking_over else acquire(folder, self._files)
         try:
             self._sweep(folder)
+            self._tidy()
             loaded = _load(folder, self._files)
             self._index.remember(folder.name, max(loaded.state.agents))
         except BaseException:
@@ -190,15 +190,10 @@ class ConversationStore:
             It is open, here or elsewhere.
         """
         folder = self._folder(conversation_id)
-        with acquire(folder, self._files):
-            trash = folder.with_name(f"{_TRASH}{folder.name}-{secrets.token_hex(4)}")
-            try:
-                self._files.replace(folder, trash)
-            except OSError as error:
-                raise StorageError(f"{folder} cannot be removed ({reason(error)})") from error
-        self._remove(trash)
+        removal.remove(folder, self._files)
         with self._index.entries() as index:
             index.pop(conversation_id, None)
+        self._tidy()
 
     async def rename(self, conversation_id: str, title: str) -> None:
         """Give a conversation that is not open another title; an open one has ``Conversation.rename``."""
@@ -224,6 +219,7 @@ class ConversationStore:
         Read from ``index.json`` as far as that goes; what is missing there is read from the folders
         and put into it. Where nothing can be written, everything is read from the folders.
         """
+        self._tidy()
         names = self._names()
         try:
             with self._index.entries() as index:
@@ -322,24 +318,16 @@ class ConversationStore:
                     with contextlib.suppress(OSError):
                         self._files.unlink(place / name)
 
+    def _tidy(self) -> None:
+        """Finish what crashes have left beside the conversations: removals, and copies that never got their name."""
+        self._index.sweep()
+        removal.sweep(self.home.conversations, self._listed(self.home.conversations), self._files)
+
     def _listed(self, folder: Path) -> Names:
         try:
             return self._files.listdir(folder)
         except OSError:
             return []
-
-    def _remove(self, folder: Path) -> None:
-        """Remove a folder and what is in it; what resists stays under its hidden name."""
-        try:
-            for name in self._files.listdir(folder):
-                path = folder / name
-                if path.is_dir() and not path.is_symlink():
-                    self._remove(path)
-                else:
-                    self._files.unlink(path)
-            self._files.rmdir(folder)
-        except OSError as error:
-            raise StorageError(f"{folder} cannot be removed ({reason(error)})") from error
 
 
 def _load(folder: Path, files: Files) -> Loaded:

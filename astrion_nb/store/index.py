@@ -12,10 +12,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from ..disk import Files, replace_file
-from ..errors import ConversationBroken
+from ..disk import Files, is_temporary, replace_file
+from ..errors import ConversationBroken, StorageError
 from ..given import shown
 from ..home import Home
 from ..lock import locked
@@ -85,6 +86,19 @@ class Index:
             _log.warning("%s; until then it is not used", error)
             return False
         return True
+
+    def sweep(self) -> None:
+        """Remove unfinished copies of the two files that crashes have left; one that somebody writes now stays."""
+        for path, lock in ((self._home.conversations / docs.INDEX, "index"), (self._home.state_file, "state")):
+            with contextlib.suppress(OSError, StorageError):
+                if self._unfinished(path):
+                    with locked(self._home.lock_file(lock), timeout=0):
+                        for name in self._unfinished(path):
+                            self._files.unlink(path.with_name(name))
+
+    def _unfinished(self, path: Path) -> list[str]:
+        names = self._files.listdir(path.parent)
+        return [name for name in names if is_temporary(name) and name.startswith(f".{path.name}.")]
 
     def put(self, conversation_id: str, entry: dict[str, Any]) -> None:
         """Bring one conversation's line up to date; unknown keys of the line stay."""

@@ -1,4 +1,4 @@
-"""The same cells on other kernels: those that have no subshells, the lowest versions that are allowed, other Pythons."""
+"""The same cells on other kernels: those without subshells, the lowest versions that are allowed, other Pythons."""
 
 from __future__ import annotations
 
