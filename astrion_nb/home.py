@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Literal
 
 from . import given
-from .disk import make_folder
 from .errors import ConfigError, StorageError
 
 Language = Literal["zh", "en"]
@@ -111,18 +110,6 @@ class Home:
     def lock_file(self, name: str) -> Path:
         """Return the lock file for what ``name`` stands for, to be given to :func:`~astrion_nb.lock.locked`."""
         return self.own / "locks" / f"{name}.lock"
-
-    def create(self) -> Home:
-        """Create the folders of the data model, where they are missing, and return this home.
-
-        Raises
-        ------
-        StorageError
-            A folder cannot be created.
-        """
-        for folder in (self.agents, self.conversations, self.own):
-            make_folder(folder)
-        return self
 
 
 def as_home(what: str, value: Home | Path | str | None) -> Home:

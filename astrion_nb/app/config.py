@@ -194,7 +194,7 @@ class Config:
         return self.models.get(key) or local_config(key)
 
     def resolve_model_key(
-        self, *, tool: str | None = None, role: str | None = None, role_id: str = "", conversation: str | None = None
+        self, *, tool: str | None = None, role: str | None = None, conversation: str | None = None
     ) -> Choice:
         """Choose the model of an agent: ``--all-models`` > tool > role > ``--model`` > default.
 
@@ -204,8 +204,6 @@ class Config:
             ``model_key`` as the creating model gave it.
         role : str, optional
             ``model`` of the role file.
-        role_id : str
-            For the warning, where its reader does not know it.
         conversation : str, optional
             The conversation's model when it is known already (the leader's); default: as configured.
 
@@ -229,8 +227,7 @@ class Config:
             return Choice(role)
         key = self.get(conversation).key if conversation else self.conversation_key()
         if role:
-            who = f"the role {role_id!r}" if role_id else "the role"
-            return Choice(key, f"{who} asks for the model {role!r}, which is not configured; {key!r} is used")
+            return Choice(key, f"the role asks for the model {role!r}, which is not configured; {key!r} is used")
         return Choice(key)
 
     def conversation_key(self) -> str:

@@ -1,7 +1,8 @@
 """A team's life: opened when the first thing is asked of it, its files brought to rest, put away.
 
 Whose loop it lives on, when its documents are written, what is done with what happens to it, and what
-an end has to wait for. Knows no task, no question and no agent.
+an end has to wait for. Knows no task and no agent; of questions only which one a result has to name
+because nobody could answer it, and even that is :mod:`~astrion_nb.app.result`'s to say.
 
 Source: decisions 25, 27–29.
 """
@@ -16,12 +17,11 @@ from typing import TYPE_CHECKING, Self
 
 from .. import given
 from ..errors import StorageError, TeamError
-from ..events import MessageAppended, QuestionClosed, RunEnded, Stamped
+from ..events import MessageAppended, RunEnded, Stamped
 from ..runtime.team import TeamRuntime
-from ..runtime.waits import NO_PERSON
 from .observed import Observed
 from .opening import Opened, Plan, open_team
-from .result import TeamResult, refused_question, team_result
+from .result import TeamResult, team_result, unanswered
 
 if TYPE_CHECKING:
     from ..store.saving import Conversation
@@ -186,16 +186,14 @@ class Lived(Observed):
                 except StorageError as error:  # whoever waits for the run is told
                     self._opened.runtime.fatal = self._opened.runtime.fatal or error
                 self._opened.conversation.settle_soon(resting=True)
-            self._settle_soon()
-        elif isinstance(event, QuestionClosed) and NO_PERSON in event.reason:
-            self._unanswered.append(f"{event.question_id}: {self.state.questions[event.question_id].content}")
-        elif isinstance(event, MessageAppended):
-            if self._opened is not None:  # one turn may be long: what a kill leaves to be read is bounded
-                self._opened.conversation.settle_soon(resting=False)
-            if refused := refused_question(self.state, event):
-                self._unanswered.append(refused)
+            self._settle_at_rest()
+        elif isinstance(event, MessageAppended) and self._opened is not None:
+            # One turn may be long: what a kill leaves to be read is bounded.
+            self._opened.conversation.settle_soon(resting=False)
+        if question := unanswered(self.state, event):
+            self._unanswered.append(question)
 
-    def _settle_soon(self) -> None:
+    def _settle_at_rest(self) -> None:
         if self._settling is not None:
             self._settling.cancel()
         self._settling = asyncio.get_running_loop().call_later(REST_BEFORE_SETTLING, self._settle)

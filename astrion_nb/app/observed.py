@@ -1,6 +1,7 @@
 """What can be seen of a team: the reading half of the public :class:`~astrion_nb.app.team.Team`.
 
-Properties are plain values of this moment; read them on the team's loop. Nothing here changes a team.
+Properties are plain values of this moment; read them on the team's loop. Nothing here changes a team,
+or knows when it is opened, who acts on it and how it is shown.
 """
 
 from __future__ import annotations
@@ -52,7 +53,13 @@ class Observed:
             yield event
 
     def watch(self, view: Callable[[Stamped], None]) -> Callable[[], None]:
-        """Call ``view`` with every event, on the team's loop; returns what ends it."""
+        """Call ``view`` with every event, on the team's loop; returns what ends it.
+
+        Raises
+        ------
+        ConfigError
+            ``view`` cannot be called.
+        """
         if not callable(view):
             raise given.refused("watch: view", view, "use a function that takes an event")
         return self._watch.add(view)
@@ -110,13 +117,17 @@ class Observed:
         """Every open question, whoever is to answer it."""
         return question_infos(self.state)
 
-    def only_now(self, only: bool) -> None:
-        """Say whether a cell waits, so that nothing of a person can come from a later one; for replays."""
-        if self._opened is not None:
-            self._opened.session.only_now(only)
-
     def request(self, agent: int | str, turn: int | None = None) -> dict[str, Any]:
-        """Return the exact request of an agent's turn, the last by default; see :func:`~astrion_nb.app.why.request`."""
+        """Return the exact request of an agent's turn, the last by default; see :func:`~astrion_nb.app.why.request`.
+
+        Raises
+        ------
+        AgentNotFound
+        ConfigError
+            An argument cannot be meant: it is of another type, or a turn below 1.
+        TeamError
+            The team has not begun, or there is no such turn.
+        """
         given.agent("request: the agent", agent)
         if turn is not None:
             given.number("request: turn", turn, whole=True, least=1, none="the last")

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from ..events import MessageAppended
+from ..events import Event, MessageAppended, QuestionClosed
 from ..ids import HUMAN_ID
 from ..messages import Usage
-from ..runtime.waits import NEEDS_PERSON
+from ..runtime.waits import NEEDS_PERSON, NO_PERSON
 from ..state import AgentState, TeamState
 
 
@@ -128,15 +128,22 @@ def question_infos(state: TeamState, *, for_human: bool = False) -> tuple[Questi
     )
 
 
-def refused_question(state: TeamState, event: MessageAppended) -> str:
-    """Return the question that a tool refused because no person could act, as one line, or nothing.
+def unanswered(state: TeamState, event: Event) -> str:
+    """Return the question that an event leaves without an answer because no person could act, in one line, or nothing.
 
     Parameters
     ----------
     state : TeamState
         Holds the event already.
-    event : MessageAppended
+    event : Event
     """
+    if isinstance(event, QuestionClosed) and NO_PERSON in event.reason:
+        return f"{event.question_id}: {state.questions[event.question_id].content}"
+    return _refused(state, event) if isinstance(event, MessageAppended) else ""
+
+
+def _refused(state: TeamState, event: MessageAppended) -> str:
+    """Return the question that a tool refused."""
     message = event.message
     if message.role != "tool" or NEEDS_PERSON not in (message.content or ""):
         return ""

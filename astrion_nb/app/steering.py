@@ -14,7 +14,7 @@ import asyncio
 from .. import given
 from ..errors import AgentNotFound, QuestionError, ReplayMiss, TeamError
 from ..ids import HUMAN_ID, LEADER_ID
-from ..runtime.names import find, is_leader, plain
+from ..runtime.names import is_leader, plain
 from ..runtime.team import TeamRuntime
 from ..state import AgentState, summary
 from .lifetime import Lived, begun, ended
@@ -34,8 +34,7 @@ class Steered(Lived):
 
     def _find(self, runtime: TeamRuntime, target: int | str) -> AgentState:
         """Return the agent that the person means; the leader is among those that an error names."""
-        find(runtime.state, target, leader=self.leader == "model")
-        return runtime.port.find(target)[0]
+        return runtime.port.find(target, leader=self.leader == "model")[0]
 
     async def ask(self, target: int | str, text: str, *, timeout: float | None = None) -> str:
         """Ask an agent (speaking as Team Leader) or the leader, and wait for the answer.
@@ -82,6 +81,11 @@ class Steered(Lived):
             await runtime.bus.durable()
             return question.answer
         raise QuestionError(f"no answer from {agent.display_name}: {question.reason}")
+
+    def only_now(self, only: bool) -> None:
+        """Say whether a cell waits, so that nothing of a person can come from a later one; for replays."""
+        if self._opened is not None:
+            self._opened.session.only_now(only)
 
     def _check_leader(self, act: str) -> None:
         if self.leader == "human":
@@ -131,12 +135,13 @@ class Steered(Lived):
 
     def _send(self, runtime: TeamRuntime, target: int | str, text: str) -> str:
         try:
-            find(runtime.state, target, leader=self.leader == "model")
-            return str(runtime.port.send(HUMAN_ID, target, text)["message_id"])
+            agent = self._find(runtime, target)
         except AgentNotFound:
             role = self._plan.roles.match(plain(target)) if self.leader == "human" else None
             if role is None:
                 raise
+        else:
+            return str(runtime.port.send(HUMAN_ID, agent.agent_id, text)["message_id"])
         with begun(runtime, summary(text)):
             made = runtime.port.create(role, None, text, source="user")
         return next(item.id for item in runtime.state.agents[made["agent_id"]].pending)

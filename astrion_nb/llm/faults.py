@@ -68,7 +68,7 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that an endpoint asks to wait, or ``None``.
 
     Reads ``retry-after-ms``, and ``retry-after`` as seconds or as an HTTP date (counted from the
@@ -85,7 +85,7 @@ def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> floa
     until = _date(value)
     if until is None:
         return None
-    sent = _date(headers.get("date")) if now is None else now
+    sent = _date(headers.get("date"))
     return max(0.0, until - (time.time() if sent is None else sent))
 
 

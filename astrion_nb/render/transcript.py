@@ -32,30 +32,6 @@ def transcript_text(state: TeamState, **options: Any) -> str:
     return _text(lay_out(state, **options))
 
 
-def transcript_markdown(state: TeamState, **options: Any) -> str:
-    """Return the conversation as Markdown that no viewer runs; what an agent said is quoted.
-
-    Parameters
-    ----------
-    state : TeamState
-    **options
-        As for :func:`transcript_text`.
-    """
-    return write(_document(lay_out(state, **options)))
-
-
-def transcript_html(state: TeamState, **options: Any) -> str:
-    """Return the conversation as static HTML with inline styles.
-
-    Parameters
-    ----------
-    state : TeamState
-    **options
-        As for :func:`transcript_text`.
-    """
-    return page(lay_out(state, **options))
-
-
 def bundle(
     state: TeamState,
     *,
@@ -64,7 +40,7 @@ def bundle(
     hide: Iterable[tuple[str, str]] = (),
     prices: Prices | None = None,
 ) -> dict[str, str]:
-    """Return the transcript as a display bundle: HTML, Markdown and plain text.
+    """Return the transcript as a display bundle: static HTML, Markdown that no viewer runs, and plain text.
 
     Parameters
     ----------

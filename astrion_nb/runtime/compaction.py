@@ -228,7 +228,7 @@ def compact(
     always = size(messages[:base]) + size(messages[index] for index in pinned)
     always += len(state.system) if state.agent_id == LEADER_ID else 0
     free = target - always - len(digest_of(messages, (), len(messages), room, language)) - room
-    starts = [start for start in _starts(messages, now.start, last) if start <= last] or [now.start]
+    starts = [*_starts(messages, now.start, last)] or [now.start]
     start, limit, rest = starts[-1], now.limit, 0
     for limit in _limits(now.limit, target):
         start, rest = _first_that_fits(messages, starts, pinned, limit, free)

@@ -1,6 +1,9 @@
 """What a leader that wakes waits for: completions that come close together join one request.
 
-Not in a replay, which knows what came when. Source: decision 57.
+Not in a replay, which knows what came when. Knows no model and no message's text; whether the leader wakes
+at all is the agent's own matter.
+
+Source: decision 57.
 """
 
 from __future__ import annotations

@@ -41,7 +41,13 @@ class Person:
         await self._team.order.admit("human", "human", self._steps)
 
     def say(self, text: str) -> str:
-        """Put the person's own message into the leader's mailbox; returns its id."""
+        """Put the person's own message into the leader's mailbox; returns its id.
+
+        Raises
+        ------
+        TeamError
+            The person is the leader.
+        """
         if self._team.state.leader == "human":
             raise TeamError("you are the leader of this team: send to an agent, by name")
         self._team.leader_up()
@@ -51,13 +57,26 @@ class Person:
         return message_id
 
     def ask_leader(self, text: str) -> asyncio.Future[str]:
-        """Put a message to the leader; the future holds the final text of the turn that reads it."""
+        """Put a message to the leader; the future holds the final text of the turn that reads it.
+
+        Raises
+        ------
+        TeamError
+            The person is the leader; the future raises it when there will be no answer.
+        """
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append((self.say(text), future))
         return future
 
     def ask(self, target: int, text: str) -> Question:
-        """Ask an agent as Team Leader (decision 23); the leader is told."""
+        """Ask an agent as Team Leader (decision 23); the leader is told.
+
+        Raises
+        ------
+        AgentTerminated
+        WouldDeadlock
+            The agent waits for the person already.
+        """
         question = self._team.waits.ask(HUMAN_ID, target, text, None, call_id="", tool="human")
         if self._team.state.leader == "model":
             told = note("human_asked", self._team.language, id=question.id, text=text)

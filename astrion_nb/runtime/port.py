@@ -65,6 +65,13 @@ class Port:
         """Create an agent and give it its task (tool definitions §1.2, decisions 1, 13, 26).
 
         Nothing is burned by a failed creation: every check comes before the first event.
+
+        Raises
+        ------
+        TeamError
+            The instance number is taken or none, ``max_agents`` exist already, or the team cannot go on.
+        ConfigError
+            No such model is configured.
         """
         state = self._team.state
         number, instance = numbers(state, role.id, role.name, instance)
@@ -102,14 +109,20 @@ class Port:
             out["note"] = f"use agent_id {number} in every other tool; it is instance {instance} of {role.id}"
         return out
 
-    def find(self, reference: int | str) -> tuple[AgentState, str]:
+    def find(self, reference: int | str, *, leader: bool = False) -> tuple[AgentState, str]:
         """Return an agent that can be addressed, and a note when it was guessed.
+
+        Parameters
+        ----------
+        reference : int or str
+        leader : bool
+            Whether an error names the leader among those that can be meant.
 
         Raises
         ------
         AgentNotFound, AgentTerminated
         """
-        agent, guessed = find(self._team.state, reference)
+        agent, guessed = find(self._team.state, reference, leader=leader)
         if agent.status == "terminated":
             raise AgentTerminated(f"{agent.display_name} is terminated and cannot be addressed any more")
         if agent.agent_id != LEADER_ID:
@@ -119,7 +132,14 @@ class Port:
     # -- what tools call ----------------------------------------------------------------
 
     def send(self, caller: int, target: int | str, text: str) -> dict[str, Any]:
-        """Guide a running agent, or start one at rest on a new task (decision 11)."""
+        """Guide a running agent, or start one at rest on a new task (decision 11).
+
+        Raises
+        ------
+        AgentNotFound, AgentTerminated
+        TeamError
+            It is the leader.
+        """
         agent, guessed = self.find(target)
         if agent.agent_id == LEADER_ID:
             todo = "write to it by its own name, leader" if caller == HUMAN_ID else "just end your turn"
@@ -135,7 +155,14 @@ class Port:
         return _with_note({"success": True, "message_id": message_id, "delivered_as": KINDS[kind].label}, guessed)
 
     def notify(self, caller: int, target: int | str, text: str, message_id: str | None) -> dict[str, Any]:
-        """Tell a peer something without waiting (message protocol §4.3, decision 16)."""
+        """Tell a peer something without waiting (message protocol §4.3, decision 16).
+
+        Raises
+        ------
+        AgentNotFound, AgentTerminated
+        TeamError
+            It is the caller or the leader.
+        """
         agent, guessed = self.find(target)
         if agent.agent_id == caller:
             raise TeamError("you cannot send a message to yourself")
@@ -149,7 +176,18 @@ class Port:
     async def ask(
         self, caller: int, target: int | str, text: str, question_id: str | None, *, call_id: str, tool: str
     ) -> dict[str, Any]:
-        """Ask and wait; the result carries the Answer envelope (decisions 15, 17, 21)."""
+        """Ask and wait; the result carries the Answer envelope (decisions 15, 17, 21).
+
+        Raises
+        ------
+        AgentNotFound, AgentTerminated
+        WouldDeadlock
+            Everybody would wait for ever.
+        NobodyToAnswer
+            A person leads, and none can act here.
+        TeamError
+            It is the caller, or the leader by another tool than ``ask_master``.
+        """
         number, guessed = LEADER_ID, ""
         if tool != "ask_master":
             agent, guessed = self.find(target)
@@ -176,7 +214,14 @@ class Port:
         return {"success": False, "question_id": question.id, "error": told}
 
     def answer(self, caller: int, asker: int | str | None, question_id: str, text: str) -> dict[str, Any]:
-        """Answer a question by its id (decision 15)."""
+        """Answer a question by its id (decision 15).
+
+        Raises
+        ------
+        AgentNotFound
+        QuestionError
+            It is answered, has expired, or was put to somebody else; or there is none of that id to come.
+        """
         number, guessed = None, ""
         if asker is not None:
             agent, guessed = find(self._team.state, asker)
@@ -212,7 +257,12 @@ class Port:
         return out
 
     def describe(self, target: int | str) -> dict[str, Any]:
-        """Return an agent's status, statistics, open questions, last outputs and error (decision 21)."""
+        """Return an agent's status, statistics, open questions, last outputs and error (decision 21).
+
+        Raises
+        ------
+        AgentNotFound
+        """
         agent, guessed = find(self._team.state, target)
         outputs = [m.content for m in agent.messages if m.role == "assistant" and m.content and not m.cut][-3:]
         questions = [
@@ -243,7 +293,14 @@ class Port:
         return _with_note(out, guessed)
 
     def stop_agent(self, caller: int, target: int | str, reason: str) -> dict[str, Any]:
-        """End an agent's turn; it stays addressable (decision 22)."""
+        """End an agent's turn; it stays addressable (decision 22).
+
+        Raises
+        ------
+        AgentNotFound, AgentTerminated
+        TeamError
+            It is the leader.
+        """
         agent, guessed = self.find(target)
         if agent.agent_id == LEADER_ID:
             todo = "ended by stopping the team" if caller == HUMAN_ID else "ended by an answer without tool calls"
@@ -252,7 +309,14 @@ class Port:
         return _with_note({"success": True, "agent_id": agent.agent_id, "status": agent.status}, guessed)
 
     def terminate(self, caller: int, target: int | str) -> dict[str, Any]:
-        """End an agent for good; its files stay (decision 22)."""
+        """End an agent for good; its files stay (decision 22).
+
+        Raises
+        ------
+        AgentNotFound
+        TeamError
+            It is the leader or the caller.
+        """
         agent, guessed = find(self._team.state, target)
         if agent.agent_id == LEADER_ID:
             todo = "; stop the team (%astrion stop, team.stop)" if caller == HUMAN_ID else ""

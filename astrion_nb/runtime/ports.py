@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigError
 from ..llm.model import Model
 from ..messages import Usage
 from ..tools.registry import RoleLike
@@ -69,16 +68,3 @@ class Ports:
     scrub: Callable[[str], str] = as_it_is
     hide: Callable[[str], str] = lambda text: text
     noted: Callable[[str, Any], Any] = lambda name, value: value
-
-
-class NoModel:
-    """Stands where a person leads: there is no model to ask."""
-
-    key = ""
-    endpoint = ""
-
-    def stream(self, request: Any) -> Any:
-        raise ConfigError("a person leads this team; there is no leader model")
-
-    async def close(self) -> None:
-        return

@@ -70,7 +70,7 @@ async def ask_model(agent: Agent, n: int) -> Finished:
     """
     team = agent.team
     request = request_of(agent.state, n, agent.tools.definitions, arrival=agent.arrival, scrub=team.ports.scrub)
-    gate = team.gate(agent.model.endpoint)
+    gate = team.ports.gate(agent.model.endpoint)
     tries, waste = 0, Usage()
     while True:
         tries += 1

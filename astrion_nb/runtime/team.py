@@ -15,22 +15,22 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from .. import given
-from ..errors import TeamError
+from ..errors import ConfigError, TeamError
 from ..events import QuestionReminded, RunEnded, RunStarted, StatusChanged
 from ..ids import HUMAN_ID, LEADER_ID
 from ..state import AgentState, TeamState
 from ..tools.registry import Tool, toolbox
 from .agent import Agent
 from .bus import Bus
-from .limits import Gate, Limits, Slots
+from .limits import Limits, Slots
 from .notes import note
 from .order import Timer
 from .person import Person
 from .port import Port
-from .ports import NoModel, Ports
+from .ports import Ports
 from .post import Post
 from .restoring import go_on, restore
 from .waits import Waits
@@ -116,7 +116,7 @@ class TeamRuntime:
         if found is None:
             state = self.state.agents[number]
             if number == LEADER_ID and self.state.leader == "human":
-                found = self.agents[number] = Agent(self, state, NoModel(), self._leader_tools)
+                found = self.agents[number] = Agent(self, state, _NoModel(), self._leader_tools)
                 return found
             tools = self._leader_tools if number == LEADER_ID else self._member_tools
             offers = self.ports.offers(state.model_key)
@@ -131,12 +131,14 @@ class TeamRuntime:
 
     # -- runs ---------------------------------------------------------------------------
 
-    def gate(self, endpoint: str) -> Gate:
-        """Return the shared gate of an endpoint."""
-        return self.ports.gate(endpoint)
-
     def begin_run(self, title: str) -> None:
-        """Begin to work for the person; a run that goes on is left alone."""
+        """Begin to work for the person; a run that goes on is left alone.
+
+        Raises
+        ------
+        TeamError
+            What happens can no longer be saved.
+        """
         if self.fatal is not None:
             raise TeamError(f"this team cannot go on ({self.fatal}); open its conversation again")
         if self.state.run_status == "running":
@@ -274,7 +276,7 @@ class TeamRuntime:
     def _late(self, number: int, reason: str) -> None:
         if self.state.run_status == "running":
             asked = [agent.model.endpoint for agent in self.agents.values() if agent.task is not None]
-            if self.ports.noted(f"slowed {number}", any(self.gate(endpoint).slowed for endpoint in asked)):
+            if self.ports.noted(f"slowed {number}", any(self.ports.gate(endpoint).slowed for endpoint in asked)):
                 self._aside = _SLOWED
             self.stop_all("timed_out", reason)
 
@@ -324,3 +326,16 @@ class TeamRuntime:
         if self.fatal is None:
             self.fatal = error
             self.stop_all("failed", str(error))
+
+
+class _NoModel:
+    """Stands where a person leads: there is no model to ask."""
+
+    key = ""
+    endpoint = ""
+
+    def stream(self, request: Any) -> Any:
+        raise ConfigError("a person leads this team; there is no leader model")
+
+    async def close(self) -> None:
+        return

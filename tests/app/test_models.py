@@ -33,7 +33,9 @@ def ask(config: Config, key: str, request: ModelRequest) -> str:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home").create()
+    home = Home(tmp_path / "home")
+    home.own.mkdir(parents=True)
+    return home
 
 
 @pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-\u200babc", "钥匙", "sk-a\x00b"])

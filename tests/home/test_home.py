@@ -48,13 +48,10 @@ def test_a_given_root_wins_and_a_tilde_is_resolved(tmp_path: Path, monkeypatch: 
     assert Home("~/b").root == tmp_path / "b"
 
 
-def test_naming_a_home_creates_nothing_and_create_makes_the_folders(tmp_path: Path) -> None:
+def test_naming_a_home_creates_nothing(tmp_path: Path) -> None:
     home = Home(tmp_path / "new")
+    assert home.lock_file("state").is_relative_to(home.own)
     assert list(tmp_path.iterdir()) == []
-    home.create().create()
-    assert home.agents.is_dir()
-    assert home.conversations.is_dir()
-    assert home.own.is_dir()
 
 
 @pytest.mark.parametrize("below", ["", "host", "deeper/host"])

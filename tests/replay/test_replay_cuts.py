@@ -15,7 +15,7 @@ from support.teams import BOUND, Rig, go
 from astrion_nb.ids import HUMAN_ID
 from astrion_nb.llm.model import Finished, ModelRequest, StreamEvent
 from astrion_nb.llm.scripted import ScriptedModel, call, say
-from astrion_nb.render.transcript import transcript_html, transcript_markdown, transcript_text
+from astrion_nb.render.transcript import bundle, transcript_text
 from astrion_nb.runtime.order import Live, Timer
 from astrion_nb.runtime.request import request_of
 
@@ -113,8 +113,7 @@ def test_text_that_was_cut_off_is_in_the_transcript_and_replays_byte_equal(case:
         assert cut.metadata["truncated"]
         assert state.agents[1].last_text == ("Blue." if case == "stopped and revived" else "")
         assert recorded.rig.team.port.describe(1)["last_outputs"] == (["Blue."] if act is revived else [])
-        for form in (transcript_text, transcript_markdown, transcript_html):
-            shown = form(state)
+        for shown in bundle(state).values():
             assert "broke off" in shown
             assert ENDLESS in shown
             assert "Error" not in shown

@@ -148,7 +148,7 @@ def test_renaming_archiving_and_removing_a_stored_conversation_shows_in_document
 
 @pytest.mark.parametrize("name", ["", "..", "../conversations", "a/b", "conv_missing", ".deleted-x"])
 def test_an_id_that_names_no_conversation_is_not_found(store: ConversationStore, name: str) -> None:
-    store.home.create()
+    store.home.conversations.mkdir(parents=True)
     with pytest.raises(ConversationNotFound):
         store.open(name)
 
@@ -290,7 +290,7 @@ def test_unfinished_files_of_a_crash_are_swept_up_on_opening(store: Conversation
 
 
 def test_a_conversation_whose_creation_was_cut_short_is_not_listed(store: ConversationStore) -> None:
-    store.home.create()
+    store.home.conversations.mkdir(parents=True)
     (store.home.conversations / "conv_20260711_210000_001").mkdir()
     assert store.list() == []
     with pytest.raises(ConversationNotFound):
