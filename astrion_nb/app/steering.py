@@ -14,7 +14,7 @@ import asyncio
 from .. import given
 from ..errors import AgentNotFound, QuestionError, ReplayMiss, TeamError
 from ..ids import HUMAN_ID, LEADER_ID
-from ..runtime.names import is_leader, plain
+from ..runtime.names import is_leader
 from ..runtime.team import TeamRuntime
 from ..state import AgentState, summary
 from .lifetime import Lived, begun, ended
@@ -137,7 +137,7 @@ class Steered(Lived):
         try:
             agent = self._find(runtime, target)
         except AgentNotFound:
-            role = self._plan.roles.match(plain(target)) if self.leader == "human" else None
+            role = self._plan.roles.match(str(target)) if self.leader == "human" else None
             if role is None:
                 raise
         else:

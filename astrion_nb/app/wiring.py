@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from .. import roles as role_files
 from ..errors import RoleError
 from ..runtime.limits import Gate
+from ..runtime.names import readings
 from ..runtime.order import Live
 from .cassettes import LiveSession
 from .config import Config, build_model
@@ -212,9 +213,10 @@ class Roles:
         return role_files.RoleSet(tuple(self.load(role_id) for role_id in self._ids))
 
     def match(self, name: str) -> Role | None:
-        """Return the role of an id or a name, any case, or ``None``."""
-        folded = name.strip().strip("\"'").casefold()
-        for role in self.list().roles:
-            if folded in (role.id.casefold(), role.name.casefold()):
-                return role
+        """Return the role of an id or a name, any case, with or without quotes, or ``None``."""
+        found = self.list().roles
+        for reading in readings(name):
+            for role in found:
+                if reading in (role.id.casefold(), role.name.casefold()):
+                    return role
         return None

@@ -257,8 +257,11 @@ def usage(cls: type[Any], magic: str) -> str:
     return "\n".join([*out, "", *(f"  {line}" for line in aligned(rows))])
 
 
+_QUOTES = (('"', '"'), ("'", "'"), ("“", "”"))
+
+
 def target(text: str, names: list[str]) -> tuple[str, str]:
-    """Split ``TARGET text``: a quoted name, the longest known name, or the first word.
+    """Split ``TARGET text``: the longest known name, quoted or not, another quoted name, or the first word.
 
     Parameters
     ----------
@@ -272,16 +275,18 @@ def target(text: str, names: list[str]) -> tuple[str, str]:
         Target (may be empty) and the rest, verbatim but for the blank between.
     """
     stripped = text.lstrip()
-    for opening, closing in (('"', '"'), ("'", "'"), ("“", "”")):
+    for name in sorted({*names, "Team Leader", "leader"}, key=len, reverse=True):
+        for opening, closing in (("", ""), *_QUOTES):
+            # Letter by letter, since folding may change a text's length (ß and ss).
+            whole = opening + name + closing
+            start, after = stripped[: len(whole)], stripped[len(whole) :]
+            if start.casefold() == whole.casefold() and (not after or after[0].isspace()):
+                return start[len(opening) : len(opening) + len(name)], after.lstrip(" \t").removeprefix("\n")
+    for opening, closing in _QUOTES:
         if stripped.startswith(opening):
             end = stripped.find(closing, 1)
             if end > 0:
                 return stripped[1:end], stripped[end + 1 :].lstrip(" \t")
-    for name in sorted({*names, "Team Leader", "leader"}, key=len, reverse=True):
-        # Letter by letter, since folding may change a text's length (ß and ss).
-        start, after = stripped[: len(name)], stripped[len(name) : len(name) + 1]
-        if start.casefold() == name.casefold() and (not after or after.isspace()):
-            return start, stripped[len(name) :].lstrip(" \t").removeprefix("\n")
     head = re.match(r"\S+", stripped)
     if head is None:
         return "", ""

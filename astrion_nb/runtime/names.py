@@ -15,6 +15,7 @@ from ..state import AgentState, TeamState
 
 _LEADER_WORDS = {"leader", "team leader", LEADER_NAME.lower()}
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
+_QUOTES = "\"'“”"
 LARGEST_INSTANCE = 999_999
 """A number is part of a name and of a folder's name; models count from 1."""
 
@@ -39,9 +40,10 @@ def find(state: TeamState, reference: int | str, *, leader: bool = False) -> tup
     if is_leader(text):
         return state.leader_state, ""
     folded = text.casefold()
-    for agent in state.members():
-        if agent.display_name.casefold() == folded:
-            return agent, ""
+    for wanted in readings(reference):
+        for agent in state.members():
+            if agent.display_name.casefold() == wanted:
+                return agent, ""
     if _NUMBER.fullmatch(text):
         number = int(text)
         if number != LEADER_ID and number in state.agents:
@@ -59,7 +61,17 @@ def find(state: TeamState, reference: int | str, *, leader: bool = False) -> tup
 
 def plain(reference: int | str) -> str:
     """Return what a reference says without the quotes and blanks around it."""
-    return str(reference).strip().strip("\"'“”").strip()
+    return str(reference).strip().strip(_QUOTES).strip()
+
+
+def readings(reference: int | str) -> list[str]:
+    """Return what a reference may name, in lower case: as it stands, out of one pair of quotes, without any.
+
+    A name may begin with a quote of its own.
+    """
+    whole = str(reference).strip()
+    inner = whole[1:-1].strip() if len(whole) > 1 and whole[0] in _QUOTES and whole[-1] in _QUOTES else whole
+    return [reading.casefold() for reading in dict.fromkeys((whole, inner, plain(whole)))]
 
 
 def is_leader(reference: int | str) -> bool:

@@ -226,7 +226,7 @@ def _json_fault(arguments: str, error: ValueError) -> str:
     except (ValueError, RecursionError):
         return f"arguments: not valid JSON ({error}); write one JSON object"
     for key, value in data.items() if isinstance(data, dict) else ():
-        place = key if key.isprintable() else repr(key)
+        place = key if key and key.isprintable() else repr(key)
         if isinstance(value, str) and value.startswith("\0"):
             return f"{place}: {value[1:]} is not a number that JSON allows"
         try:

@@ -138,7 +138,7 @@ def validate(model: type[BaseModel], data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fault(item: Any, model: type[BaseModel]) -> str:
-    place = ".".join(str(part) for part in item["loc"]) or "arguments"
+    place = ".".join(str(part) for part in item["loc"]) if item["loc"] else "arguments"
     if not _BARE.fullmatch(place):  # a key may be anything: quoted, the line still says which
         place = repr(place)
     if item["type"] == "extra_forbidden":

@@ -380,6 +380,13 @@ class Conductor:
         while any(question.answerer == HUMAN_ID for question in self.team.state.open_questions()):
             self.answer_as_person()
         await asyncio.wait_for(self.team.rest(), BOUND)
+        self.faults += [
+            f"{agent.display_name} has completed, and {item.id} waits in its mailbox"
+            for agent in self.team.state.members()
+            if agent.status == "completed"
+            for item in agent.pending
+            if item.wakes
+        ]
         self.say()
         for number in self.members:
             if number in self.team.state.agents:
