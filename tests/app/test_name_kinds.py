@@ -294,7 +294,7 @@ def test_a_person_who_leads_names_a_role_that_begins_with_a_quote_as_it_stands_o
     server.on_request = lambda request, _: text("Done.")
 
     async def main() -> None:
-        async with Team(home=home.root, leader="human") as team:
+        async with Team(home=home.root, leader="human", roles=["quoted"]) as team:
             await team.send(written, "Begin.")
             await team.wait()
             assert [(agent.display_name, agent.status) for agent in team.agents] == [('"Q" Tester_1', "completed")]

@@ -387,7 +387,8 @@ class Conductor:
             for item in agent.pending
             if item.wakes
         ]
-        self.say()
+        self.say()  # a new run, in which nobody that was stopped goes on by itself
+        await asyncio.wait_for(self.team.rest(), BOUND)
         for number in self.members:
             if number in self.team.state.agents:
                 self._as_person("send", number)
