@@ -159,7 +159,7 @@ class ConversationStore:
         """
         folder = self._folder(conversation_id)
         if read_only:
-            return self._conversation(folder, _load(folder, self._files), None)
+            return self._conversation(folder, _load_beside(folder, self._files), None)
         lock = take_over(folder, self._files) if taking_over else acquire(folder, self._files)
         try:
             self._sweep(folder)
@@ -305,7 +305,7 @@ class ConversationStore:
             # Only a journal so far: a crash came early.
             if not read_journal(folder / docs.JOURNAL, self._files)[0]:
                 return None
-            metadata = docs.conversation_metadata(_load(folder, self._files).state)
+            metadata = docs.conversation_metadata(_load_beside(folder, self._files).state)
         check_version(metadata.get("schema_version", SCHEMA_VERSION), folder / docs.METADATA)
         return docs.index_entry(metadata)
 
@@ -335,6 +335,13 @@ def _load(folder: Path, files: Files) -> Loaded:
     from .loading import load
 
     return load(folder, files)
+
+
+def _load_beside(folder: Path, files: Files) -> Loaded:
+    """Read a conversation that somebody else may be writing."""
+    from .moment import of_one_moment
+
+    return _load(folder, of_one_moment(folder, files))
 
 
 def _entry(name: str, data: dict[str, Any]) -> Entry:
