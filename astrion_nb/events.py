@@ -144,6 +144,18 @@ class ConversationStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class ConversationFiled:
+    """The conversation got another title, or was archived or brought back; ``None`` is what stays as it was.
+
+    A title outlives the tasks to come; without one the next task's is taken.
+    """
+
+    tag: ClassVar[str] = "conversation_filed"
+    title: str | None = None
+    archived: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     """The team began to work on a message of the person; runs count from 1.
 
@@ -325,6 +337,7 @@ class Warned:
 
 Event = (
     ConversationStarted
+    | ConversationFiled
     | RunStarted
     | RunEnded
     | AgentCreated

@@ -15,6 +15,7 @@ from typing import Any, Literal, assert_never
 from .events import (
     AgentCreated,
     AnswerKept,
+    ConversationFiled,
     ConversationStarted,
     Detail,
     Event,
@@ -190,6 +191,9 @@ class TeamState:
     agents: dict[int, AgentState] = field(default_factory=dict)
     """By number; 0 is the leader."""
     questions: dict[str, Question] = field(default_factory=dict)
+    """Every question that was ever asked, by id."""
+    waits: dict[str, Question] = field(default_factory=dict)
+    """Those among them that are open, oldest first: so few that who looks at them looks at nothing else."""
     kept: dict[str, AnswerKept] = field(default_factory=dict)
     """Answers that came before their question, by question id."""
     run: int = 0
@@ -218,7 +222,7 @@ class TeamState:
 
     def open_questions(self) -> list[Question]:
         """Return the questions that somebody waits for, oldest first."""
-        return [question for question in self.questions.values() if question.status == "open"]
+        return list(self.waits.values())
 
     def usage(self) -> Usage:
         """Return all tokens of the conversation."""
@@ -320,7 +324,8 @@ def apply(state: TeamState, event: Event, *, seq: int, t: float) -> None:
         case _:
             _apply_conversation(state, event, seq, t)
             state.seq = state.own_seq = seq
-            state.updated_at = t
+            if not isinstance(event, ConversationFiled):  # nothing was worked: it stays where it stands in a list
+                state.updated_at = t
             return
     state.seq = agent.seq = seq
     state.updated_at = agent.updated_at = t
@@ -329,6 +334,7 @@ def apply(state: TeamState, event: Event, *, seq: int, t: float) -> None:
 def _apply_conversation(
     state: TeamState,
     event: ConversationStarted
+    | ConversationFiled
     | RunStarted
     | RunEnded
     | QuestionAsked
@@ -357,6 +363,11 @@ def _apply_conversation(
             )
             leader.created_at = leader.updated_at = t
             state.agents[LEADER_ID] = leader
+        case ConversationFiled():
+            if event.title is not None:
+                state.title, state.title_given = event.title, bool(event.title)
+            if event.archived is not None:
+                state.archived = event.archived
         case RunStarted():
             state.run, state.run_status, state.run_text, state.run_error = event.run, "running", "", ""
             if not state.title_given:
@@ -364,7 +375,7 @@ def _apply_conversation(
         case RunEnded():
             state.run_status, state.run_text, state.run_error = event.status, event.text, event.error
         case QuestionAsked():
-            state.questions[event.question_id] = Question(
+            state.questions[event.question_id] = state.waits[event.question_id] = Question(
                 event.question_id, event.asker, event.target, event.content, event.call_id, event.tool, seq, t
             )
             state.ids.take(event.question_id)
@@ -373,10 +384,12 @@ def _apply_conversation(
             question = state.questions[event.question_id]
             question.status, question.answered_by = "answered", event.by
             question.answer, question.answer_id = event.answer, event.answer_id
+            state.waits.pop(event.question_id, None)
             state.ids.take(event.answer_id)
         case QuestionClosed():
             question = state.questions[event.question_id]
             question.status, question.reason = "closed", event.reason
+            state.waits.pop(event.question_id, None)
         case QuestionReminded():
             state.questions[event.question_id].reminded = True
         case QuestionPassed():

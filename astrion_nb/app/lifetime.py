@@ -13,18 +13,15 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from .. import given
 from ..errors import StorageError, TeamError
-from ..events import MessageAppended, RunEnded, Stamped
+from ..events import ConversationFiled, MessageAppended, RunEnded, Stamped
 from ..runtime.team import TeamRuntime
 from .observed import Observed
 from .opening import Opened, Plan, open_team
 from .result import TeamResult, team_result, unanswered
-
-if TYPE_CHECKING:
-    from ..store.saving import Conversation
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +137,7 @@ class Lived(Observed):
             It cannot be written.
         """
         given.text("rename: the title", title, empty="say the new title")
-        await (await self._at_hand()).rename(title)
+        await self._file(ConversationFiled(title=title))
 
     async def archive(self, archived: bool = True) -> None:
         """Archive the conversation, or bring it back; the team goes on either way.
@@ -151,12 +148,14 @@ class Lived(Observed):
             It cannot be written.
         """
         given.switch("archive: archived", archived)
-        await (await self._at_hand()).archive(archived)
+        await self._file(ConversationFiled(archived=archived))
 
-    async def _at_hand(self) -> Conversation:
-        await self.open()
+    async def _file(self, event: ConversationFiled) -> None:
+        runtime = await self.open()
+        self._check_access()
         assert self._opened is not None
-        return self._opened.conversation
+        runtime.bus.publish(event)
+        await self._opened.conversation.settle()
 
     def close_now(self, seconds: float) -> None:
         """Put the files at rest where no event loop runs any more, as at the end of a process.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def restore(team: TeamRuntime) -> None:
     """Make a loaded state one that can go on; starts no model request."""
     state = team.state
+    team.unread = frozenset(item.id for agent in state.agents.values() for item in agent.pending if item.wakes)
     for agent_state in tuple(state.agents.values()):
         if agent_state.status not in ("running", "waiting") and not agent_state.open_calls:
             continue
@@ -42,6 +43,8 @@ def restore(team: TeamRuntime) -> None:
     if state.run_status == "running":
         team.bus.publish(RunEnded(state.run, "interrupted", state.run_text, "the program ended"))
     team.waits.deliver_again()
+    if state.leader == "human" and state.leader_state.pending:
+        team.agent(LEADER_ID).drain_all()  # a person who leads reads at once: what a kill has left in between too
 
 
 def go_on(team: TeamRuntime) -> None:
@@ -49,17 +52,23 @@ def go_on(team: TeamRuntime) -> None:
     state = team.state
     if team.ending:
         return
+    unread, team.unread = team.unread, frozenset()
     for number, agent_state in tuple(state.agents.items()):
         if agent_state.open_calls and agent_state.status != "terminated":
             team.agent(number).wake(resume=True)
-        elif _never_begun(agent_state):
+        elif _never_begun(agent_state, unread):
             team.agent(number).wake()
+    people = (HUMAN_ID, LEADER_ID) if state.leader == "human" else (HUMAN_ID,)
     for question in state.open_questions():
-        if question.answerer != HUMAN_ID:
+        if question.answerer not in people:
             team.agent(question.answerer).wake()
 
 
-def _never_begun(agent: AgentState) -> bool:
-    """Say whether an agent got a message that begins a turn, and the program ended before it could."""
+def _never_begun(agent: AgentState, unread: frozenset[str]) -> bool:
+    """Say whether an agent got a message that begins a turn, and the program ended before it could.
+
+    ``unread`` are those that were in a mailbox when the conversation was loaded. One that came later and
+    woke nobody was not to: its reader was stopped, or the leader was.
+    """
     rests = agent.status in ("idle", "completed") and not agent.detail
-    return rests and any(item.wakes for item in agent.pending)
+    return rests and any(item.id in unread for item in agent.pending)

@@ -89,6 +89,8 @@ class TeamRuntime:
         self._run_text = ""
         self.ending = False
         """Whether all turns are being ended, or the team was put away: nobody goes on by himself."""
+        self.unread: frozenset[str] = frozenset()
+        """Messages that begin a turn and were in a mailbox when the conversation was loaded, until the first run."""
         self._rest: asyncio.Future[None] | None = None
         self._deadlines = 0
         self.fatal: Exception | None = None

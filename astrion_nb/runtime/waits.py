@@ -89,15 +89,11 @@ class Waits:
 
     def waits_for(self, number: int) -> list[Question]:
         """Return the open questions that an agent (or the person) waits for."""
-        return [
-            question
-            for question in self._state.questions.values()
-            if question.status == "open" and question.asker == number
-        ]
+        return [question for question in self._state.open_questions() if question.asker == number]
 
     def settled(self, asker: int, call_id: str) -> Question | None:
         """Return the question of a tool call, when it is open no more."""
-        for question in self._state.questions.values():
+        for question in reversed(self._state.questions.values()):  # what is looked for was asked of late
             if question.asker == asker and question.call_id == call_id and question.status != "open":
                 return question
         return None

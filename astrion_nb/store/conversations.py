@@ -23,8 +23,9 @@ from typing import Any
 
 from ..disk import Files, RealFiles, is_temporary, make_folder, reason
 from ..errors import ConversationError, ConversationLocked, ConversationNotFound, StorageError
+from ..events import ConversationFiled, Stamped
 from ..home import Home
-from ..state import TeamState
+from ..state import TeamState, apply
 from . import documents as docs
 from . import removal
 from .index import Index
@@ -196,18 +197,20 @@ class ConversationStore:
         self._tidy()
 
     async def rename(self, conversation_id: str, title: str) -> None:
-        """Give a conversation that is not open another title; an open one has ``Conversation.rename``."""
-        conversation = self.open(conversation_id)
-        try:
-            await conversation.rename(title)
-        finally:
-            await conversation.close()
+        """Give a conversation that nobody has open another title; of an open one its team publishes the event."""
+        await self._file(conversation_id, ConversationFiled(title=title))
 
     async def archive(self, conversation_id: str, archived: bool = True) -> None:
-        """Archive a conversation that is not open, or bring it back; an open one has ``Conversation.archive``."""
+        """Archive a conversation that nobody has open, or bring it back; see :meth:`rename`."""
+        await self._file(conversation_id, ConversationFiled(archived=archived))
+
+    async def _file(self, conversation_id: str, event: ConversationFiled) -> None:
         conversation = self.open(conversation_id)
         try:
-            await conversation.archive(archived)
+            state = conversation.state
+            stamped = Stamped(state.seq + 1, round(self._clock(), 6), event)
+            apply(state, event, seq=stamped.seq, t=stamped.t)
+            conversation.record(stamped)
         finally:
             await conversation.close()
 

@@ -56,11 +56,8 @@ def _pending(agent: AgentState) -> list[dict[str, Any]]:
 def _calls(state: TeamState, agent: AgentState) -> list[dict[str, Any]]:
     if not agent.open_calls:
         return []
-    waiting = {
-        question.call_id: question.id
-        for question in state.questions.values()
-        if question.status == "open" and question.asker == agent.agent_id
-    }
+    asker = agent.agent_id
+    waiting = {question.call_id: question.id for question in state.open_questions() if question.asker == asker}
     unknown = agent.extra.get("pending_tool_calls") or {}
     out = []
     for call, t in agent.open_calls.values():

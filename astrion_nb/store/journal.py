@@ -269,8 +269,8 @@ class Journal:
             try:
                 with self._turn() as self._refusal:
                     running = self._round()
-                    if not self._due:
-                        deadline = None
+                    if not running or not self._due:
+                        deadline = None  # after the last job the folder may be another's
                     elif deadline is None:
                         deadline = time.monotonic() + COALESCE
                     elif time.monotonic() >= deadline:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from . import documents as docs
 from . import forms, reading
 from .json_form import read_document
 from .lines import read_journal
-from .mending import envelope_id_of, mend
+from .mending import count, envelope_id_of, mend
 from .saving import Loaded
 from .version import SCHEMA_VERSION, check_version
 
@@ -277,6 +277,7 @@ class _Reader:
         state.run_text, state.run_error = _text(run, "text"), _text(run, "error")
         questions = [reading.read_question(item) for item in data["questions"]]
         state.questions = {question.id: question for question in questions}
+        state.waits = {question.id: question for question in questions if question.status == "open"}
         kept = [reading.read_kept(item) for item in data["kept_answers"]]
         state.kept = {answer.question_id: answer for answer in kept}
         state.warnings = [_text({"a warning": text}, "a warning") for text in data["warnings"]]
@@ -342,7 +343,7 @@ class _Reader:
         times = self.call_times.get(number, {})
         messages = list(self.read.get(number, ()))
         try:
-            _count(agent, messages if messages else _read_into(messages, raw), times)
+            count(agent, messages if messages else _read_into(messages, raw), times)
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ValueError(f"messages[{len(messages)}]: {error}") from error
         self.read[number] = tuple(messages)
@@ -416,37 +417,6 @@ def _read_into(messages: list[Message], raw: list[Any]) -> Iterator[Message]:
         message = reading.read_message(raw.pop())
         messages.append(message)
         yield message
-
-
-def _count(agent: AgentState, messages: Iterable[Message], times: Mapping[str, float]) -> None:
-    """Derive from the messages what is not stored: counters, and open calls with their ``times``."""
-    users = autos = requests = cuts = tools = 0
-    compacted = -1
-    before = agent.open_calls
-    calls: dict[str, Any] = {}
-    for index, message in enumerate(messages):
-        role = message.role
-        if role == "assistant":
-            requests += 1
-            cuts += message.cut
-            for call in message.tool_calls:
-                calls[call.id] = call
-        elif role == "tool":
-            tools += 1
-            calls.pop(message.tool_call_id or "", None)
-        elif role == "user":
-            if (message.message_id or "").startswith("msg_auto_"):
-                autos += 1
-            else:
-                users += 1
-        elif message.compaction is not None:
-            compacted = index
-    agent.compacted = compacted
-    agent.users, agent.autos, agent.requests, agent.cuts, agent.tools = users, autos, requests, cuts, tools
-    agent.open_calls = {
-        key: (call, before[key][1] if key in before else times.get(key, agent.updated_at))
-        for key, call in calls.items()
-    }
 
 
 def _keep(agent: AgentState, name: str, unknown: dict[str, Any]) -> None:

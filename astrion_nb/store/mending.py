@@ -10,13 +10,14 @@ Source: decisions 28, 29.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..envelope import parse
+from ..envelope import parse, render
 from ..errors import EnvelopeError
 from ..ids import HUMAN_ID, LEADER_ID, abbreviation, well_formed
 from ..messages import Message, unique_call_ids
@@ -28,6 +29,8 @@ LOST = '{"success":false,"error":"interrupted: the result of this call was not s
 _ASKS = {"ask_master": "question", "ask_sub_agent": "question", "ask_other_agent": "content"}
 """Tools that wait for an answer, and which argument says what is asked."""
 _DIGITS = 9
+_STEM = 50
+"""Characters of an envelope's id before the number that tells it from the first of that id."""
 _NUMBERED = re.compile(r"msg_(user|auto|assistant|tool)_([0-9]{1,9})")
 
 
@@ -74,11 +77,11 @@ def mended(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
     -----
     A result that stands elsewhere goes behind its call; one without a call, a second one, and an
     envelope that stands there twice word for word are left out. A call without a result gets
-    :data:`LOST`, unless nothing follows it. An id that is taken gives way to a new one; that of a call
-    that is still open stays, because a question may name it.
+    :data:`LOST`, unless nothing follows it. An id that is taken, another envelope's too, gives way to a
+    new one; that of a call that is still open stays, because a question may name it.
     """
     notes: list[str] = []
-    kept = list(_without_doubled_envelopes(messages, notes))
+    kept = list(_with_each_envelope_once(messages, notes))
     last = max((index for index, message in kept if message.role != "tool"), default=-1)
     results = _results(kept, notes)
     free = _Ids(message for _, message in kept)
@@ -128,16 +131,34 @@ def mended(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
     return [_repointed(message, moved) for message in out], notes
 
 
-def _without_doubled_envelopes(messages: Sequence[Message], notes: list[str]) -> Iterable[tuple[int, Message]]:
-    seen: set[tuple[str, str | None]] = set()
+def _with_each_envelope_once(messages: Sequence[Message], notes: list[str]) -> Iterator[tuple[int, Message]]:
+    seen: dict[str, set[str | None]] = {}
+    taken = {message.metadata.get("envelope_id") for message in messages if message.role == "user"}
     for index, message in enumerate(messages):
         envelope = message.metadata.get("envelope_id")
         if message.role == "user" and isinstance(envelope, str):
-            if (envelope, message.content) in seen:
+            said = seen.setdefault(envelope, set())
+            if message.content in said:
                 notes.append(f"messages[{index}]: {envelope} is there already; it is left out")
                 continue
-            seen.add((envelope, message.content))
+            first = not said
+            said.add(message.content)
+            if not first:
+                made = next(name for n in itertools.count(2) if (name := f"{envelope[:_STEM]}_{n}") not in taken)
+                taken.add(made)
+                notes.append(f"messages[{index}]: {envelope} is the id of another envelope; it is {made} now")
+                message = _under(message, made)
         yield index, message
+
+
+def _under(message: Message, envelope_id: str) -> Message:
+    """Return an envelope under another id, in its text too."""
+    content = message.content
+    try:
+        content = render(replace(parse(content or ""), id=envelope_id))
+    except EnvelopeError:
+        pass  # its text says no id
+    return replace(message, content=content, metadata={**message.metadata, "envelope_id": envelope_id})
 
 
 def _results(kept: Sequence[tuple[int, Message]], notes: list[str]) -> dict[tuple[int, int], int]:
@@ -243,7 +264,7 @@ def mend(state: TeamState, asked: Mapping[int, Mapping[str, str]]) -> Iterator[t
         _name(state, agent)
         if not is_sound(agent.messages):
             agent.messages, notes = mended(agent.messages)
-            _recount(agent)
+            count(agent, agent.messages, {})
             for note in notes:
                 yield number, note
         _skip_numbers(agent)
@@ -259,6 +280,7 @@ def mend(state: TeamState, asked: Mapping[int, Mapping[str, str]]) -> Iterator[t
         else:
             continue
         question.status = "closed"
+        del state.waits[question.id]
         yield question.asker, f"{question.id} is closed: {question.reason}"
 
 
@@ -271,20 +293,35 @@ def _name(state: TeamState, agent: AgentState) -> None:
         agent.abbreviation = abbreviation(agent.role_name, agent.role_id, held)
 
 
-def _recount(agent: AgentState) -> None:
-    """Derive again what follows from an agent's messages."""
-    messages, times = agent.messages, {call_id: t for call_id, (_, t) in agent.open_calls.items()}
-    results = {message.tool_call_id for message in messages if message.role == "tool"}
-    calls = (call for message in messages for call in message.tool_calls if call.id not in results)
-    agent.open_calls = {call.id: (call, times.get(call.id, agent.updated_at)) for call in calls}
-    users = [message.message_id or "" for message in messages if message.role == "user"]
-    agent.autos = sum(identifier.startswith("msg_auto_") for identifier in users)
-    agent.users = len(users) - agent.autos
-    agent.requests = sum(message.role == "assistant" for message in messages)
-    agent.cuts = sum(message.cut for message in messages)
-    agent.tools = sum(message.role == "tool" for message in messages)
-    compacted = (index for index, message in enumerate(messages) if message.compaction is not None)
-    agent.compacted = max(compacted, default=-1)
+def count(agent: AgentState, messages: Iterable[Message], times: Mapping[str, float]) -> None:
+    """Derive from the messages what is not stored: counters, and open calls with their ``times``."""
+    users = autos = requests = cuts = tools = 0
+    compacted = -1
+    before = agent.open_calls
+    calls: dict[str, Any] = {}
+    for index, message in enumerate(messages):
+        role = message.role
+        if role == "assistant":
+            requests += 1
+            cuts += message.cut
+            for call in message.tool_calls:
+                calls[call.id] = call
+        elif role == "tool":
+            tools += 1
+            calls.pop(message.tool_call_id or "", None)
+        elif role == "user":
+            if (message.message_id or "").startswith("msg_auto_"):
+                autos += 1
+            else:
+                users += 1
+        elif message.compaction is not None:
+            compacted = index
+    agent.compacted = compacted
+    agent.users, agent.autos, agent.requests, agent.cuts, agent.tools = users, autos, requests, cuts, tools
+    agent.open_calls = {
+        key: (call, before[key][1] if key in before else times.get(key, agent.updated_at))
+        for key, call in calls.items()
+    }
 
 
 def _skip_numbers(agent: AgentState) -> None:
@@ -315,7 +352,8 @@ def _ask(state: TeamState, asker: AgentState, call_id: str, question_id: str) ->
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return  # its call is told that it was interrupted
     if target != asker.agent_id and target in state.agents:
-        state.questions[question_id] = Question(question_id, asker.agent_id, target, content, call_id, call.name, 0, t)
+        question = Question(question_id, asker.agent_id, target, content, call_id, call.name, 0, t)
+        state.questions[question_id] = state.waits[question_id] = question
 
 
 def envelope_id_of(message: Message) -> str | None:

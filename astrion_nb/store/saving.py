@@ -120,6 +120,7 @@ class Conversation:
         self._ownership = ownership
         self._written = dict(loaded.written)
         self._sizes = dict(loaded.sizes)
+        self._size = sum(self._sizes.values())
         self._folders: set[str] = {""}  # those that exist, as seen from the conversation's
         self._settling: concurrent.futures.Future[None] | None = None
         self._journal = Journal(
@@ -139,7 +140,7 @@ class Conversation:
     @property
     def document_size(self) -> int:
         """Bytes of all documents as they are on disk."""
-        return sum(self._sizes.values())
+        return self._size
 
     def record(self, stamped: Stamped) -> None:
         """Take note of an event that the state already shows; the bus calls this for each.
@@ -227,30 +228,6 @@ class Conversation:
             except TimeoutError:
                 raise StorageError(f"{self.folder} was not saved within {timeout:g} s: close it again") from None
 
-    async def rename(self, title: str) -> None:
-        """Give the conversation another title, which no task changes any more; without one the next task's is taken.
-
-        Raises
-        ------
-        StorageError
-            A write failed.
-        """
-        self._check_writable()
-        self.state.title, self.state.title_given = title, bool(title)
-        await self._rewrite()
-
-    async def archive(self, archived: bool = True) -> None:
-        """Mark the conversation ``archived`` or ``active`` (data model §4).
-
-        Raises
-        ------
-        StorageError
-            A write failed.
-        """
-        self._check_writable()
-        self.state.archived = archived
-        await self._rewrite()
-
     # ------------------------------------------------------------------ inside
 
     def _check_writable(self) -> None:
@@ -278,10 +255,6 @@ class Conversation:
         if self._ownership is not None:
             ownership, self._ownership = self._ownership, None
             ownership.close()
-
-    async def _rewrite(self) -> None:
-        self._written.pop(None, None)
-        await asyncio.wrap_future(self._settle())
 
     def _show(self, event: Event) -> None:
         """Have the small documents replaced that an event changes visibly."""
@@ -373,16 +346,18 @@ class Conversation:
             self._make_folder(folder)
             size = self._journal.write_document(self.folder / folder / name, seq, chunks)
             if size is not None:
-                self._sizes[f"{folder}/{name}" if folder else name] = size
+                place = f"{folder}/{name}" if folder else name
+                self._size += size - self._sizes.get(place, 0)
+                self._sizes[place] = size
             yield
         try:
             for folder in {folder for folder, _, _ in pieces}:
                 self._files.fsync_dir(self.folder / folder)
         except OSError as error:
             raise StorageError(f"{self.folder} cannot be synced ({error.strerror})") from error
-        self._written.update(scopes)
         if entry is not None and self._settled is not None:
             self._settled(entry, highest)
+        self._written.update(scopes)  # last: what failed before is tried again
         yield
 
 

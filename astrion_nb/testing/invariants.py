@@ -14,15 +14,16 @@ invariant and the place. A step of a team may publish several events; what is sa
 state holds when the step is done, and of a stored conversation when it was opened. Those of
 :data:`ALWAYS` hold after every single event, and of whatever a kill leaves.
 
-Knows values only; of a running team it reads who has a task.
+Knows values only; of a running team, the public one or its runtime, it reads who has a task.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..app.observed import Observed
 from ..envelope import parse
 from ..errors import EnvelopeError
 from ..ids import LEADER_ID
@@ -68,6 +69,7 @@ __all__ = [
     "usage_is_the_sum_of_requests",
     "waiting_means_an_open_question",
     "waits_form_no_circle",
+    "what_waits_is_what_is_open",
     "work_means_a_run",
 ]
 
@@ -109,6 +111,14 @@ def nothing_lost_or_doubled(state: TeamState) -> list[str]:
         f"{envelope_id} is in {' and in '.join(where)}" for envelope_id, where in places.items() if len(where) > 1
     ]
     return faults
+
+
+def what_waits_is_what_is_open(state: TeamState) -> list[str]:
+    """The questions that are known to be waited for are exactly those that are neither answered nor closed."""
+    is_open = {question.id: question for question in state.questions.values() if question.status == "open"}
+    odd = sorted(is_open.keys() ^ state.waits.keys())
+    odd += sorted(name for name in is_open.keys() & state.waits.keys() if is_open[name] is not state.waits[name])
+    return [f"{name} is open in one place and not in the other" for name in odd]
 
 
 def open_questions_reach_their_target(state: TeamState) -> list[str]:
@@ -251,14 +261,24 @@ def work_means_a_run(state: TeamState) -> list[str]:
     ]
 
 
+def _tasks_of(team: Any) -> Mapping[int, Any]:
+    """Return the running agents of a team, the public one or its runtime, by number."""
+    if isinstance(team, Observed):
+        opened = team._opened
+        return opened.runtime.agents if opened is not None else {}
+    agents: Mapping[int, Any] = team.agents
+    return agents
+
+
 def no_running_without_a_task(state: TeamState, runtime: Any) -> list[str]:
     """Who is shown running has a live task, and who has one is shown at work (decision 19).
 
     Of a task that was cancelled from outside the team hears on the loop's next pass.
     """
     faults = []
+    known = _tasks_of(runtime)
     for number, agent in state.agents.items():
-        running = runtime.agents.get(number)
+        running = known.get(number)
         task = running.task if running is not None else None
         alive = task is not None and (task.cancelled() or not task.done())
         if agent.status == "running" and not alive:
@@ -279,6 +299,7 @@ ALWAYS: tuple[OfState, ...] = (
     envelopes_say_what_is_known_of_them,
     standings_are_known,
     waits_form_no_circle,
+    what_waits_is_what_is_open,
 )
 """Invariants of a state that hold after every event."""
 SETTLED: tuple[OfState, ...] = (
@@ -323,7 +344,7 @@ def check(state: TeamState, events: Events = (), runtime: Any = None, *, settled
     state : TeamState
     events : sequence of Stamped, optional
         What was published, in order: the whole history, or all since the conversation was opened.
-    runtime : TeamRuntime, optional
+    runtime : Team or TeamRuntime, optional
         The running team, to compare what is shown with the tasks there are.
     settled : bool
         Whether the team is between two steps, or the conversation was opened: else only what holds

@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable
 
 from ..events import (
+    ConversationFiled,
     ConversationStarted,
     MessageAppended,
     MessageQueued,
@@ -140,7 +141,7 @@ class Feed:
         elif isinstance(event, ConversationStarted):
             self._team_changed = True
             self._changed.add(LEADER_ID)
-        elif isinstance(event, Warned):
+        elif isinstance(event, (ConversationFiled, Warned)):
             self._team_changed = True
         elif isinstance(event, ModelLoading):
             loading = f"{event.what} ({event.seconds:.0f} s)" if event.what else ""

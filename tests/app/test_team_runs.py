@@ -120,9 +120,7 @@ def test_only_a_title_that_nobody_gave_follows_what_is_asked_of_the_leader(given
             await again.ask("leader", "Five.")
             titles.append(again.state.title)
             if not given:
-                opened = again._opened
-                assert opened is not None
-                await opened.conversation.rename("Renamed")
+                await again.rename("Renamed")
                 await again.run("Six.")
                 assert again.state.title == "Renamed"
         assert titles == (["Buttons"] * 5 if given else ["", "One.", "Two.", "Three.", "Five."])

@@ -125,7 +125,11 @@ def _lost_question(case: Case) -> None:
     leader.messages[:] = [m for m in leader.messages if m.metadata.get("envelope_id") != "q-1"]
 
 
-def _waiting_for_nothing(case: Case) -> None:
+def _closed(case: Case) -> None:
+    case.state.waits.pop("q-1").status = "closed"
+
+
+def _closed_by_half(case: Case) -> None:
     case.state.questions["q-1"].status = "closed"
 
 
@@ -135,7 +139,7 @@ def _waits_for_the_dead(case: Case) -> None:
 
 
 def _idle_run(case: Case) -> None:
-    case.state.questions["q-1"].status = "closed"
+    _closed(case)
     for agent in case.state.agents.values():
         agent.status = "completed"
 
@@ -163,8 +167,9 @@ BROKEN: dict[str, tuple[Callable[[Case], None], str]] = {
     "an envelope that is none": (_forged, "envelopes_say_what_is_known_of_them: UI Operator_1"),
     "a completion with a failure": (_unknown_word, "standings_are_known: UI Operator_2"),
     "an agent that waits for itself": (_circle, "waits_form_no_circle: UI Operator_1"),
+    "a question that is closed and waited for": (_closed_by_half, "what_waits_is_what_is_open: q-1"),
     "a question that reached nobody": (_lost_question, "open_questions_reach_their_target: q-1"),
-    "an agent that waits for nothing": (_waiting_for_nothing, "waiting_means_an_open_question: UI Operator_1"),
+    "an agent that waits for nothing": (_closed, "waiting_means_an_open_question: UI Operator_1"),
     "a question to a terminated agent": (_waits_for_the_dead, "nobody_waits_for_who_cannot_answer: q-1"),
     "a run in which everybody rests": (_idle_run, "work_means_a_run: run 1"),
     "tokens counted twice": (_tokens_twice, "usage_is_the_sum_of_requests: UI Operator_2"),

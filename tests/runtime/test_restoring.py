@@ -15,12 +15,13 @@ from support.teams import Rig, go, rig
 from support.virtual import VirtualOrder, Watched
 
 from astrion_nb.envelope import parse
-from astrion_nb.errors import QuestionError
-from astrion_nb.events import RunEnded, from_json, to_json
+from astrion_nb.errors import ModelRefused, QuestionError
+from astrion_nb.events import AgentCreated, RunEnded, from_json, to_json
 from astrion_nb.ids import HUMAN_ID
-from astrion_nb.llm.scripted import ScriptedModel, call, say, until_message
+from astrion_nb.llm.scripted import ScriptedModel, call, fail, say, until_message
 from astrion_nb.llm.wire import wire_messages
 from astrion_nb.state import TeamState, apply
+from astrion_nb.testing import invariants
 from astrion_nb.tools.registry import tool
 
 pytestmark = pytest.mark.faults
@@ -176,6 +177,73 @@ def test_a_message_whose_turn_had_not_begun_when_the_program_ended_begins_it_wit
         await made.team.rest()
         assert (state.agents[number].status, state.agents[number].pending) == ("completed", [])
         assert len(model.of(to)) == 1
+
+    go(main)
+
+
+def test_a_led_team_cut_off_after_any_event_goes_on_and_its_person_has_read_what_came() -> None:
+    def script(*ends: Any) -> dict[str, list[Any]]:
+        ask = call("ask_master", question="Which?", question_id="q-1")
+        working = [say("On it.") + call("list_active_sub_agents"), ask]
+        return {UI: [*working, *ends, *OK], FSE: [say("Built."), *OK]}
+
+    async def work(made: Rig, *roles: str) -> None:
+        team = made.team
+        team.begin_run("Go")
+        for role in roles:
+            team.port.create(team.port.load_role(role), None, "Do your part.", source="user")
+        for agent in team.state.members() if not roles else ():
+            team.port.send(HUMAN_ID, agent.agent_id, "Go on.")
+        while team.running:
+            await settle()
+            for question in team.state.open_questions():
+                team.port.answer(HUMAN_ID, None, question.id, "this one")
+        await team.rest()
+
+    async def main() -> None:
+        refused = fail(ModelRefused("no such model", status=404))  # told by one who is at rest already
+        first = rig(ScriptedModel(script(refused), check_on_close=False), leader="human")
+        await work(first, "ui-operator", "full-stack-engineer")
+        stored = [stamped.event for stamped in first.events if stamped.t]
+        begun = next(n for n, event in enumerate(stored, 1) if isinstance(event, AgentCreated))
+        between = 0
+        for cut in range(begun, len(stored) + 1):
+            state = loaded(first, cut)
+            between += bool(state.leader_state.pending)
+            made, model = again(state, script(), leader="human")
+            assert state.leader_state.pending == [], cut
+            await settle()
+            assert model.asked == []
+            await work(made)
+            assert (state.run_status, state.run_error) == ("completed", ""), cut
+            assert state.leader_state.status == "idle"
+            invariants.check(state, made.events, made.team)
+        assert between > 2, "a report was stored, and that it was read was not"
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_only_what_was_unread_when_the_program_ended_is_taken_up(ended: bool) -> None:
+    """A report of who is stopped wakes nobody, neither then nor when somebody else gets work."""
+
+    async def main() -> None:
+        held = Held()
+        script = {LEADER: [TWO, say("."), *OK], UI: [call("hold")], FSE: [say("Built."), call("hold")]}
+        made = await torn(script, lambda s: len(s.agents) == 3 and bool(s.agents[1].open_calls), tools=(held.tool,))
+        await made.until(lambda s: s.leader_state.status == s.agents[2].status == "completed" and s.agents[1].requests)
+        await asyncio.gather(*made.team.stop_all("stopped"), return_exceptions=True)
+        if ended:
+            made, _ = again(loaded(made), {**script, FSE: [call("hold")], LEADER: OK}, tools=(held.tool,))
+        state = made.team.state
+        assert [item.status for item in state.leader_state.pending if item.wakes] == ["stopped"]
+        before = state.leader_state.requests
+        made.team.port.send(HUMAN_ID, 2, "One thing more.")
+        await made.until(lambda s: bool(s.agents[2].open_calls))
+        await settle()
+        assert (state.leader_state.requests > before) == ended
+        assert bool(state.leader_state.pending) != ended
+        await asyncio.gather(*made.team.stop_all("stopped"), return_exceptions=True)
 
     go(main)
 

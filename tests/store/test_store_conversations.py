@@ -21,7 +21,7 @@ from astrion_nb.errors import (
     ConversationNotFound,
     StorageError,
 )
-from astrion_nb.events import Stamped, Warned
+from astrion_nb.events import ConversationFiled, Stamped, Warned
 from astrion_nb.home import Home
 from astrion_nb.state import apply
 from astrion_nb.store.conversations import Conversation, ConversationStore, settle_due
@@ -108,7 +108,9 @@ def test_an_open_conversation_is_locked_renamed_by_itself_and_not_removed(store:
         with pytest.raises(ConversationLocked):
             await store.rename(conversation.id, "x")
         assert "this process" in str(store.owner(conversation.id))
-        await conversation.rename("另一个名字")
+        seq = conversation.state.seq + 1
+        record(conversation, [Stamped(seq, NOW, ConversationFiled("另一个名字"))])
+        await conversation.settle()
         watcher = store.open(conversation.id, read_only=True)
         assert watcher.state.title == "另一个名字"
         with pytest.raises(StorageError, match="reading only"):

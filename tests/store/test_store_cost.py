@@ -15,6 +15,7 @@ import pytest
 from astrion_nb.disk import RealFiles
 from astrion_nb.events import (
     AgentCreated,
+    ConversationFiled,
     ConversationStarted,
     Event,
     MessageAppended,
@@ -200,7 +201,7 @@ def test_whoever_reads_the_files_at_any_moment_finds_whole_documents_that_never_
                 bus.publish(StatusChanged(number, "completed"))
             bus.publish(RunEnded(turn + 1, "completed", ""))
             if turn % 3 == 0:
-                await conversation.rename(f"第 {turn} 版")
+                bus.publish(ConversationFiled(f"第 {turn} 版"))
             await conversation.settle()
             assert watcher.poll() is None, watcher.communicate()[1]
         await conversation.close()

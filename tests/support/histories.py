@@ -21,7 +21,7 @@ START = 1_783_774_800.25
 
 STEPS = (
     *("create", "queue", "drain", "say", "answer_call", "call", "status", "ask", "answer", "close", "remind"),
-    *("pass", "keep", "warn", "usage", "run", "end"),
+    *("pass", "keep", "warn", "usage", "run", "end", "file"),
 )
 
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8)
@@ -139,6 +139,8 @@ def _step(state: TeamState, publish: Any, step: str, number: int, text: str, val
         publish(ev.Warned(text))
     elif step == "usage":
         publish(ev.UsageCounted(who, ev.Usage(number, 1, number // 2, 0)))
+    elif step == "file":
+        publish(ev.ConversationFiled(text if number % 2 else None, None if number % 3 else bool(number % 4)))
     elif step == "run":
         publish(ev.RunStarted(state.run + 1, text))
     elif step == "end":

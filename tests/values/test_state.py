@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.journals import NoJournal
 
 from astrion_nb.events import (
     FLEETING,
     TYPES,
     AgentCreated,
     AnswerKept,
+    ConversationFiled,
     ConversationStarted,
     Event,
     MessageAppended,
@@ -39,7 +41,10 @@ from astrion_nb.events import (
 )
 from astrion_nb.ids import HUMAN_ID
 from astrion_nb.messages import Message, ToolCall, Usage
-from astrion_nb.state import TeamState, apply, summary
+from astrion_nb.runtime.bus import Bus
+from astrion_nb.runtime.waits import Waits
+from astrion_nb.state import Question, TeamState, apply, summary
+from astrion_nb.store.documents import agent_metadata
 
 START = ConversationStarted("conv_1", "t", "/work", "key", "thinking", "model", "en", "You lead.")
 
@@ -206,6 +211,43 @@ def test_a_new_run_forgets_the_last_ones_end() -> None:
     assert (state.run, state.run_status, state.run_text, state.run_error, state.title) == (2, "running", "", "", "one")
 
 
+def test_filing_changes_what_it_names_and_neither_the_rest_nor_the_date_of_the_last_work() -> None:
+    state = history(created(1), RunStarted(1, "one"))
+    worked = state.updated_at
+    apply(state, ConversationFiled(archived=True), seq=9, t=9000.0)
+    assert (state.title, state.title_given, state.archived) == (START.title, True, True)
+    apply(state, ConversationFiled(title="Other"), seq=10, t=9001.0)
+    assert (state.title, state.title_given, state.archived) == ("Other", True, True)
+    apply(state, ConversationFiled(title="", archived=False), seq=11, t=9002.0)
+    assert (state.title, state.title_given, state.archived) == ("", False, False)
+    assert (state.own_seq, state.seq, state.updated_at) == (11, 11, worked)
+    apply(state, RunStarted(2, "two"), seq=12, t=9003.0)
+    assert state.title == "two", "a title that was taken away makes room for the next task's"
+
+
+class Unlooked(dict[str, Question]):
+    """Questions that nobody may walk through."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("who looks at what is open walks through everything that was ever asked")
+
+    values = keys = items = __iter__
+
+
+def test_a_look_at_what_is_open_costs_nothing_for_what_was_ever_asked() -> None:
+    asked = [QuestionAsked(f"q{number}", 1, 0, "?", "c", "ask_master") for number in range(50)]
+    state = history(created(1), *asked, *[QuestionClosed(f"q{number}", "no") for number in range(1, 50)])
+    state.questions = Unlooked(state.questions)
+    assert [question.id for question in state.open_questions()] == ["q0"]
+    state.agents[1].open_calls["c"] = (ToolCall("c", "ask_master", "{}"), 1.0)
+    assert agent_metadata(state, state.agents[1])["pending_tool_calls"][0]["question_id"] == "q0"
+    bus = Bus(state, NoJournal(), lambda: 1.0)
+    waits = Waits(bus, lambda target, item: None, lambda: 1.0, lambda: True, lambda number: None)
+    assert [question.id for question in waits.waits_for(1)] == ["q0"]
+    assert waits.path(1, 0) is not None
+    assert [question.id for question in waits.unanswered(0)] == ["q0"]
+
+
 def test_an_event_is_dated_in_its_own_scope_only() -> None:
     state = history(created(1), created(2), StatusChanged(1, "running"), RunStarted(1, ""))
     assert (state.agents[1].seq, state.agents[2].seq, state.own_seq, state.seq) == (4, 3, 5, 5)
@@ -284,6 +326,9 @@ def histories(draw: st.DrawFn) -> list[Event]:
                 events.append(QuestionPassed(which))
             case "answer_kept":
                 events.append(AnswerKept(f"q{count + 1}", who, who, text))
+            case "conversation_filed":
+                title, archived = draw(st.sampled_from([None, text])), draw(st.sampled_from([None, True, False]))
+                events.append(ConversationFiled(title, archived))
             case "run_started":
                 events.append(RunStarted(count, text))
             case "run_ended":
@@ -308,6 +353,7 @@ def test_any_history_is_taken_and_gives_the_same_state_from_its_stored_form(even
     stored = [from_json(json.loads(json.dumps(to_json(event)))) for event in events]
     assert stored == events
     assert plain(history(*stored)) == plain(state)
+    assert state.open_questions() == [each for each in state.questions.values() if each.status == "open"]
     assert state.seq == 1 + sum(1 for event in events if not isinstance(event, FLEETING))
     total = sum(agent.tokens.total for agent in state.agents.values())
     assert total == state.usage().total

@@ -17,9 +17,10 @@ from support.stage import DESIGN, RESEARCH, Stage
 
 from astrion_nb.envelope import parse
 from astrion_nb.errors import EnvelopeError
-from astrion_nb.events import ConversationStarted, Event, ModelLoading, Stamped, TextStreamed
+from astrion_nb.events import ConversationFiled, ConversationStarted, Event, ModelLoading, Stamped, TextStreamed
 from astrion_nb.ids import HUMAN_ID, LEADER_ID
 from astrion_nb.messages import Message
+from astrion_nb.printable import one_field
 from astrion_nb.render.markdown import tree
 from astrion_nb.state import AgentState, TeamState, apply
 from astrion_nb.widgets import lanes
@@ -66,7 +67,8 @@ def content_of(agent: AgentState, message: Message) -> str:
 def check(page: dict[str, Any], state: TeamState) -> None:
     assert not page["waiting"]
     assert {agent["id"] for agent in page["agents"]} == set(state.agents)
-    assert (page["team"]["run"], page["team"]["status"]) == (state.run, state.run_status)
+    team = page["team"]
+    assert (team["title"], team["run"], team["status"]) == (one_field(state.title), state.run, state.run_status)
     assert len(page["warnings"]) == min(WARNINGS, len(state.warnings))
     waiting = [question for question in state.open_questions() if question.answerer == HUMAN_ID]
     assert [question["id"] for question in page["questions"]] == [question.id for question in waiting]
@@ -256,6 +258,7 @@ def test_any_lawful_history_is_shown_as_its_state(
     sent = json.loads(json.dumps([message for message in messages if message]))
     grown, fresh = browser.show(sent, [json.loads(json.dumps(feed.snapshot()))])
     assert {**grown, "seq": 0} == {**fresh, "seq": 0}
+    assert fresh["team"]["title"] == one_field(state.title)
     assert {agent["id"]: agent["status"] for agent in fresh["agents"]} == {
         number: agent.status for number, agent in state.agents.items()
     }
@@ -348,6 +351,16 @@ def test_a_larger_team_has_smaller_windows_and_the_page_stays_bounded() -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == 40
     assert all(size * number <= max(ALL, LEAST * number) for number, size in enumerate(sizes, 1))
+
+
+def test_a_title_that_is_given_while_everybody_rests_is_shown_at_once(browser: Pages) -> None:
+    stage = Stage()
+    feed = feed_of(stage)
+    sent = [feed.take()]
+    stage.tell(ConversationFiled("Another title"))
+    sent.append(feed.take())
+    (page,) = browser.show([message for message in sent if message])
+    assert page["team"]["title"] == "Another title"
 
 
 def test_questions_to_a_human_leader_are_the_persons(browser: Pages) -> None:
