@@ -7,15 +7,18 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from astrion_nb import ScriptedModel, Team, conversations
-from astrion_nb.errors import ConfigError, ConversationBroken, ConversationLocked, ConversationNotFound
+from astrion_nb.errors import ConfigError, ConversationBroken, ConversationLocked, ConversationNotFound, TeamError
+from astrion_nb.events import ConversationFiled, Stamped
 from astrion_nb.home import Home
-from astrion_nb.testing import say
+from astrion_nb.store.conversations import ConversationStore
+from astrion_nb.testing import call, invariants, say
 
 
 def told(home: Path, title: str | None = None, task: str = "Look around.") -> str:
@@ -123,6 +126,73 @@ def test_an_open_conversation_is_its_team_s_and_refused_to_everybody_else(tmp_pa
 
     conversation = asyncio.run(run())
     assert entries(tmp_path) == {conversation: ("Uno", "active")}
+
+
+def test_a_team_that_is_renamed_and_archived_is_what_its_events_say_in_memory_and_on_the_disk(tmp_path: Path) -> None:
+    async def run() -> tuple[str, list[Stamped]]:
+        events: list[Stamped] = []
+        script = [call("create_sub_agent", agent_id=1, role_id="ui-operator", task="Draw."), *[say("Seen.")] * 9]
+        model = ScriptedModel({"Team Leader": script, "UI Operator_1": [say("Drawn.")]}, check_on_close=False)
+        team = Team(model=model, home=tmp_path)
+        team.watch(events.append)
+        async with team:
+            invariants.check(team.state, events, team)
+            await team.rename("Uno")
+            await team.run("Look around.")
+            await team.archive()
+            invariants.check(team.state, events, team)
+            assert (team.state.title, team.state.archived) == ("Uno", True)
+            assert entries(tmp_path, archived=True) == {team.conversation_id: ("Uno", "archived")}
+            journal = Home(tmp_path).conversations / team.conversation_id / "journal.jsonl"
+            assert journal.read_bytes() == b"", "it is in the documents when it is told"
+        return team.conversation_id, events
+
+    conversation, events = asyncio.run(run())
+    assert [stamped.event for stamped in events if isinstance(stamped.event, ConversationFiled)] == [
+        ConversationFiled(title="Uno"),
+        ConversationFiled(archived=True),
+    ]
+    state = ConversationStore(Home(tmp_path)).open(conversation, read_only=True).state
+    assert (state.title, state.title_given, state.archived) == ("Uno", True, True)
+
+
+def test_a_team_that_works_where_the_state_says_it_rests_is_found_by_what_is_said_of_the_public_team(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with Team(model=ScriptedModel([say("Seen.")]), home=tmp_path) as team:
+            invariants.check(team.state, (), team)
+            await team.run("Look around.")
+            team.state.leader_state.status = "running"
+            with pytest.raises(AssertionError, match="no_running_without_a_task: Team Leader is running without"):
+                invariants.check(team.state, (), team)
+            team.state.leader_state.status = "completed"
+
+    asyncio.run(run())
+
+
+def test_one_that_is_only_read_is_not_renamed_and_stays_as_it_was(tmp_path: Path) -> None:
+    conversation = told(tmp_path)
+
+    async def run() -> None:
+        async with Team(conversation=conversation, home=tmp_path, read_only=True) as team:
+            for refused in (team.rename("x"), team.archive()):
+                with pytest.raises(TeamError, match="open for reading only"):
+                    await refused
+            assert (team.state.title, team.state.archived) == ("Look around.", False)
+
+    asyncio.run(run())
+    assert entries(tmp_path) == {conversation: ("Look around.", "active")}
+
+
+def test_filing_a_stored_conversation_keeps_the_date_of_its_last_work(tmp_path: Path) -> None:
+    conversation = told(tmp_path)
+    before = documents(tmp_path, conversation)
+    later = ConversationStore(Home(tmp_path), clock=lambda: time.time() + 5_000.0)
+    asyncio.run(later.rename(conversation, "Uno"))
+    asyncio.run(later.archive(conversation))
+    after = documents(tmp_path, conversation)
+    assert (after["title"], after["status"], after["updated_at"]) == ("Uno", "archived", before["updated_at"])
 
 
 def test_a_conversation_open_in_another_process_is_refused_with_its_owner_and_stays_whole(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from support.disks import Picture
 from support.strict_rules import violations_of
 
 from astrion_nb.disk import RealFiles
+from astrion_nb.envelope import Envelope, parse, render
 from astrion_nb.errors import ConversationBroken
 from astrion_nb.llm.wire import wire_messages
 from astrion_nb.messages import Message, ToolCall
@@ -50,7 +51,10 @@ def history(turns: list[int], *, leads: bool = False, compacted: bool = False) -
 
 
 TURNS = st.lists(st.integers(0, 3), min_size=1, max_size=6)
-DEEDS = ("delete", "double", "swap", "move", "result's call", "call's id", "message's id", "no id", "role", "cut")
+DEEDS = (
+    *("delete", "double", "swap", "move", "result's call", "call's id", "message's id", "no id", "role", "cut"),
+    "envelope's id",
+)
 HANDS = st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=6)
 
 
@@ -81,6 +85,9 @@ def by_hand(messages: list[Message], deeds: list[tuple[str, int, int]]) -> list[
             out[a] = replace(message, message_id=out[b].message_id)
         elif deed == "no id":
             out[a] = replace(message, message_id=None)
+        elif deed == "envelope's id" and message.role == "user":
+            metadata = {**message.metadata, **({} if out[b].role != "user" else out[b].metadata)}
+            out[a] = replace(message, metadata=metadata)
         elif deed == "role":
             out[a] = replace(message, role=("system", "user", "assistant", "tool")[second % 4])
         elif deed == "cut" and message.role == "assistant":
@@ -146,6 +153,34 @@ def test_any_history_that_a_hand_has_changed_loads_to_one_that_is_valid_on_the_w
     following = {kind: agent.next_message_id(kind) for kind in ("user", "auto", "assistant", "tool")}
     assert not ids.keys() & set(following.values())
     assert wire_faults(agent) == []
+
+
+@settings(max_examples=300)
+@given(TURNS, st.booleans(), HANDS)
+def test_whatever_was_mended_is_sound_and_needs_no_second_mending(
+    turns: list[int], compacted: bool, deeds: list[tuple[str, int, int]]
+) -> None:
+    found, _ = mended(by_hand(history(turns, compacted=compacted), deeds))
+    assert is_sound(found)
+    assert mended(found) == (found, [])
+
+
+def test_two_envelopes_of_one_id_have_two_and_one_that_is_there_twice_is_there_once() -> None:
+    def told(text: str, number: int) -> Message:
+        content = render(Envelope("message", "Team Leader", "msg_tl_001", text))
+        metadata = {"message_source": "team_leader", "envelope_id": "msg_tl_001"}
+        return Message("user", content, f"msg_user_{number:03d}", metadata=metadata)
+
+    messages = [told("Blue.", 1), told("Red.", 2), told("Blue.", 3), told("Red.", 4), told("Green.", 5)]
+    found, notes = mended(messages)
+    assert [(parse(message.content or "").id, parse(message.content or "").content) for message in found] == [
+        ("msg_tl_001", "Blue."),
+        ("msg_tl_001_2", "Red."),
+        ("msg_tl_001_3", "Green."),
+    ]
+    assert [message.metadata["envelope_id"] for message in found] == ["msg_tl_001", "msg_tl_001_2", "msg_tl_001_3"]
+    assert [note.split(": ")[0] for note in notes] == ["messages[1]", "messages[2]", "messages[3]", "messages[4]"]
+    assert is_sound(found)
 
 
 @settings(max_examples=500)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import re
@@ -94,6 +95,62 @@ def test_small_documents_follow_the_status_while_the_team_runs(store: Conversati
             raise AssertionError(f"{path.name} did not follow")
         assert not (conversation.folder / "agents" / "1" / "messages.json").exists()
         await conversation.close()
+
+    bounded(run)
+
+
+def test_an_index_that_could_not_be_written_is_written_with_the_next_settling_or_the_end(tmp_path: Path) -> None:
+    class NoIndex(RealFiles):
+        __slots__ = ("broken",)
+
+        def replace(self, source: Path, target: Path) -> None:
+            if self.broken and target.name == "index.json":
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().replace(source, target)
+
+    files = NoIndex()
+    store = ConversationStore(Home(tmp_path), clock=lambda: NOW, files=files)
+    index = store.home.conversations / "index.json"
+
+    def titles() -> list[str]:
+        return [entry["title"] for entry in json.loads(index.read_bytes()).values()] if index.exists() else []
+
+    async def run() -> None:
+        for ends in (False, True):
+            files.broken = True
+            conversation = store.create()
+            record(conversation, build(HISTORY, conversation.id))
+            with pytest.raises(StorageError, match=r"index\.json"):
+                await (conversation.close() if ends else conversation.settle())
+            assert len(titles()) == ends
+            files.broken = False
+            await (conversation.close() if ends else conversation.settle())
+            assert titles() == ["标题"] * (1 + ends)
+            await conversation.close()
+
+    bounded(run)
+
+
+def test_the_size_of_the_documents_is_known_without_looking_at_each(store: ConversationStore) -> None:
+    async def run() -> None:
+        conversation = store.create()
+        record(conversation, build(HISTORY, conversation.id))
+
+        def measured() -> int:
+            return sum(path.stat().st_size for path in conversation.folder.rglob("*.json") if path.name[0] != ".")
+
+        owner = (conversation.folder / "owner.json").stat().st_size
+        assert conversation.document_size == 0
+        await conversation.settle()
+        assert conversation.document_size == measured() - owner > 1000
+        seq = conversation.state.seq
+        record(conversation, [Stamped(seq + 1, NOW, Warned("x" * 500)), Stamped(seq + 2, NOW, ConversationFiled("y"))])
+        await conversation.settle()
+        assert conversation.document_size == measured() - owner
+        await conversation.close()
+        again = store.open(conversation.id)
+        assert again.document_size == measured() - owner
+        await again.close()
 
     bounded(run)
 

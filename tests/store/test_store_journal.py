@@ -294,6 +294,39 @@ def test_who_waits_for_what_came_before_the_end_gets_it_though_the_end_was_asked
     assert [stamped.seq for stamped in read_journal(journal.path, files)[0]] == [1]
 
 
+def test_nothing_is_written_after_the_last_job_though_a_document_stayed_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is given up with the last job: the folder may be another process's."""
+    monkeypatch.setattr("astrion_nb.store.journal.COALESCE", 0.0)  # what is due is tried in every round
+    refused = threading.Event()
+
+    class Refusing(RealFiles):
+        __slots__ = ("broken",)
+
+        def replace(self, source: Path, target: Path) -> None:
+            if self.broken:
+                refused.set()
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().replace(source, target)
+
+    files = Refusing()
+    files.broken = True
+
+    def given_up() -> None:
+        files.broken = False
+
+    journal = Journal(tmp_path / "journal.jsonl", files)
+    journal.append(event(1))
+    journal.document(tmp_path / "metadata.json", 1, lambda: [b"{}"])
+    assert refused.wait(5)
+    journal.submit(iter(()), last=True, done=given_up).result(5)
+    assert journal._thread is not None
+    journal._thread.join(5)
+    assert not journal._thread.is_alive()
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.jsonl"]
+
+
 def test_the_writing_thread_never_holds_up_the_end_of_the_process(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
