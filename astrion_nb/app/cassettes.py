@@ -52,6 +52,9 @@ class LiveSession:
         """Return how models are chosen."""
         return choose
 
+    def take_back(self) -> None:
+        """Give up the place in the recording: the team could not be opened."""
+
     def watch(self, runtime: TeamRuntime) -> None:
         """Follow a team from its first event."""
 
@@ -97,6 +100,10 @@ class RecordingSession(LiveSession):
 
         return noted
 
+    def take_back(self) -> None:
+        """Leave no tape."""
+        self._recorder.take_back()
+
     def watch(self, runtime: TeamRuntime) -> None:
         """Learn which turns are ended."""
         self._recorder.watch(runtime.bus)
@@ -140,6 +147,10 @@ class ReplaySession(LiveSession):
             return (found[0], found[1]) if found else choose(asked, role_model, conversation)
 
         return recorded
+
+    def take_back(self) -> None:
+        """Leave the tape to the next team."""
+        self._player.take_back()
 
     def watch(self, runtime: TeamRuntime) -> None:
         """End every turn when the replay leaves the recording."""

@@ -76,12 +76,20 @@ def open_team(plan: Plan, observe: Callable[[Stamped], None], attended: Callable
     ConversationNotFound, ConversationLocked, ConversationBroken, StorageError
         The conversation cannot be used or made.
     """
+    session = attach(plan.config)
+    try:
+        return _open(plan, session, observe, attended)
+    except BaseException:
+        session.take_back()  # else the corrected team would be the second of its recording
+        raise
+
+
+def _open(plan: Plan, session: LiveSession, observe: Callable[[Stamped], None], attended: Callable[[], bool]) -> Opened:
     from ..store.conversations import ConversationStore
     from ..tools.leader import LEADER_TOOLS
     from ..tools.member import MEMBER_TOOLS
 
     config, roles = plan.config, plan.roles
-    session = attach(config)
     models = Models(config, plan.model, roles.ids, session)
     order = session.order
     if plan.access != "read":

@@ -53,6 +53,8 @@ class Player:
     ----------
     on_miss : callable or None
         Called once, on the loop, with the miss that ended the replay: the place to end every turn.
+    take_back : callable
+        Leaves the tape to the next team, when the one that was to play it could not be opened.
     """
 
     replaying = True
@@ -72,6 +74,7 @@ class Player:
         self.speed = speed
         self.stall, self.result_stall, self.human_stall = stall, result_stall, human_stall
         self.on_miss: Callable[[ReplayMiss], None] | None = None
+        self.take_back: Callable[[], None] = _nothing_to_do
         self.digester = Digester(Scrubber())
         self._steps: list[Step] = []
         self._places: dict[Key, int] = {}
@@ -396,6 +399,10 @@ class _Deadline:
         self._deadlines.pop(self._place, None)
 
 
+def _nothing_to_do() -> None:
+    pass
+
+
 _PLAYED: dict[Path, tuple[Cassette, int]] = {}
 _LOCK = threading.Lock()
 
@@ -436,6 +443,17 @@ def open_player(
             )
         _PLAYED[place] = (cassette, index + 1)
     player = Player(cassette.teams[index], name=place.name, **options)
+
+    def take_back() -> None:
+        with _LOCK:
+            if _PLAYED.get(place) != (cassette, index + 1):
+                return  # another team has gone on from there
+            if following:
+                _PLAYED[place] = (cassette, following)
+            else:
+                del _PLAYED[place]
+
+    player.take_back = take_back
     return player, player.model
 
 

@@ -60,6 +60,11 @@ class Recording:
             self.cassette.teams.append(made.tape)
         return made
 
+    def without(self, tape: Tape) -> None:
+        """Take back the tape of a team that came to nothing."""
+        with self._lock:
+            self.cassette.teams[:] = [each for each in self.cassette.teams if each is not tape]
+
     def save(self) -> None:
         """Write what there is by now; raises :class:`StorageError`."""
         with self._lock:
@@ -231,6 +236,11 @@ class Recorder:
             Cassette([self.tape]).save(path)
         elif self._recording is not None:
             self._recording.save()
+
+    def take_back(self) -> None:
+        """Leave no place in the recording to a team that could not be opened."""
+        if self._recording is not None:
+            self._recording.without(self.tape)
 
     def close(self) -> None:
         """Save, when the recorder belongs to a file."""

@@ -9,8 +9,9 @@ import pytest
 from support.teams import go
 
 from astrion_nb import Team, tool
-from astrion_nb.errors import ModelBusy, ReplayError, ReplayMiss, RunFailed, StorageError, TeamError
+from astrion_nb.errors import AstrionError, ModelBusy, ReplayError, ReplayMiss, RunFailed, StorageError, TeamError
 from astrion_nb.replay import player, recorder
+from astrion_nb.replay.cassette import Cassette
 from astrion_nb.testing import ScriptedModel, call, fail, say, until_message
 
 WRITTEN: list[str] = []
@@ -133,6 +134,42 @@ def test_a_run_whose_recording_cannot_be_written_fails(cassette: Path, tmp_path:
         # What was said is kept all the same.
         async with Team(home=tmp_path / "home", model=script, conversation=team.state.conversation_id) as again:
             assert "Done." in again.transcript
+
+    go(main)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a leader without roles": ({"leader": "human"}, "say which roles"),
+    "two tools of one name": ({"tools": [write, write]}, "write"),
+    "a conversation that there is not": ({"conversation": "conv_none"}, "no conversation 'conv_none'"),
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_team_that_was_refused_has_no_place_in_a_recording_and_takes_none_of_a_replay(
+    cassette: Path, tmp_path: Path, wrong: str, place: int
+) -> None:
+    """The notebook whose cell was corrected replays from the first team to the last."""
+    options, told = REFUSED[wrong]
+
+    async def notebook(home: Path, *, corrected: bool, **how: Any) -> list[tuple[str, str]]:
+        seen = []
+        for number in range(2):
+            if number == place and not corrected:
+                with pytest.raises(AstrionError, match=told):
+                    await Team(**{"home": home, "model": None if "replay" in how else model(), **options, **how}).open()
+            seen.append(await lesson(home, **how, **({"model": model()} if "record" in how else {})))
+        return seen
+
+    async def main() -> None:
+        live = await notebook(tmp_path / "one", corrected=False, record=cassette)
+        assert len(Cassette.load(cassette).teams) == 2
+        for home, corrected in (("two", True), ("three", False)):
+            player.rewind(cassette)
+            assert await notebook(tmp_path / home, corrected=corrected, replay=cassette) == live
+        with pytest.raises(ReplayMiss, match="team 3 is asked for and 2 were recorded"):
+            await lesson(tmp_path / "four", replay=cassette)
 
     go(main)
 
