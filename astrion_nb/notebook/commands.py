@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import ConfigError, TeamError
 from ..printable import clean
 from ..render.columns import aligned
+from . import stored
 from .args import Help, flag, options, parse, target, usage
 from .magic import MAGICS, Names, nothing
 from .output import Rendered, show_static
@@ -179,11 +180,11 @@ _Stored = make_dataclass("_Stored", [("archived", bool, flag(False, "archived on
 @command("conversations", "", _Stored)
 def conversations(session: Session, arguments: Any, rest: str) -> Rendered:
     """List the stored conversations, newest first."""
-    from ..app.shelf import conversations as stored
+    from ..app.shelf import conversations as listed
 
     text = session.words
     rows = [list(text.conversation_columns)]
-    for entry in stored(session.config().home, archived=arguments.archived):
+    for entry in listed(session.config().home, archived=arguments.archived):
         status = entry.error or text.status.get(entry.status, entry.status)
         rows.append([entry.id, entry.title, entry.updated_at, str(entry.agent_count), status])
     return _Table(rows) if len(rows) > 1 else Rendered(text.no_conversations)
@@ -198,7 +199,7 @@ _Resume = make_dataclass(
 )
 
 
-@command("resume", "ID", _Resume, Session.conversation_ids)
+@command("resume", "ID", _Resume, stored.ids)
 def resume(session: Session, arguments: Any, rest: str) -> None:
     """Open a stored conversation: says what was interrupted and who still waits."""
     identifier, behind = _stored("resume", rest)
@@ -211,10 +212,10 @@ def resume(session: Session, arguments: Any, rest: str) -> None:
         raise ConfigError(
             "%astrion resume: --read-only leaves it where it is, and --take-over takes it: give one of them"
         )
-    print(session.resume(identifier, read_only=read_only, take_over=take_over))
+    print(stored.resume(session, identifier, read_only=read_only, take_over=take_over))
 
 
-@command("rename", "ID TITLE", None, Session.conversation_ids)
+@command("rename", "ID TITLE", None, stored.ids)
 def rename(session: Session, arguments: Any, rest: str) -> None:
     """Give a conversation another title, which no later task changes."""
     identifier, title = _stored("rename", rest)
@@ -223,26 +224,26 @@ def rename(session: Session, arguments: Any, rest: str) -> None:
         title = title[1:-1]
     if not title.strip():
         raise ConfigError("%astrion rename: say the new title: %astrion rename ID TITLE")
-    session.rename(identifier, title)
+    stored.rename(session, identifier, title)
     print(session.words.renamed.format(id=identifier, title=title))
 
 
 _Archive = make_dataclass("_Archive", [("undo", bool, flag(False, "bring it back"))])
 
 
-@command("archive", "ID", _Archive, Session.conversation_ids)
+@command("archive", "ID", _Archive, stored.ids)
 def archive(session: Session, arguments: Any, rest: str) -> None:
     """Take a conversation out of the list, or bring it back with --undo; it keeps everything and can be resumed."""
     identifier = _stored("archive", rest, alone=True)[0]
-    session.archive(identifier, not arguments.undo)
+    stored.archive(session, identifier, not arguments.undo)
     text = session.words
     print((text.unarchived if arguments.undo else text.archived).format(id=identifier))
 
 
-@command("delete", "ID", None, Session.conversation_ids)
+@command("delete", "ID", None, stored.ids)
 def delete(session: Session, arguments: Any, rest: str) -> None:
     """Remove a conversation for good, without asking; one that is open anywhere is refused."""
-    gone = session.delete(_stored("delete", rest, alone=True)[0])
+    gone = stored.delete(session, _stored("delete", rest, alone=True)[0])
     text = session.words
     agents = text.count("agent", gone.agent_count)
     print(text.deleted.format(id=gone.id, title=gone.title or text.untitled, agents=agents))

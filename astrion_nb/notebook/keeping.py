@@ -1,7 +1,8 @@
 """The one team that a kernel holds: its loop, what it is configured by, put in place and put away.
 
 Everything that belongs to the team happens on the bridge's loop, and plain values come back; any
-thread may call. Knows no cell, no view and no line of a magic.
+thread may call. Of cells it knows whether one waits; it knows no view, no stored conversation but the
+one that is open, and no line of a magic.
 """
 
 from __future__ import annotations
@@ -10,25 +11,19 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..app.config import Config
-from ..app.shelf import conversations, role_set
+from ..app.shelf import role_set
 from ..app.team import Team
-from ..errors import AstrionError, ConfigError, ConversationLocked, StorageError, TeamBusy, TeamError
+from ..errors import AstrionError, ConfigError, StorageError, TeamBusy, TeamError
 from ..events import Stamped, StatusChanged
-from ..ids import HUMAN_ID, LEADER_ID
-from ..printable import one_field
-from ..render.columns import aligned
+from ..ids import LEADER_ID
 from ..render.words import Words, words
 from .bridge import POLL, Bridge, KernelLoop, ThreadLoop
 from .frontend import allows_input
 from .remote import RemoteTeam
-from .shown import Shown
 from .trouble import Trouble, Unseen
-
-if TYPE_CHECKING:
-    from ..app.conversations import Entry
 
 T = TypeVar("T")
 AT_EXIT = 0.4
@@ -55,8 +50,6 @@ class Kept:
         self._waiting = 0
         self.variable = "team"
         self.team: Team | None = None
-        self.shown: Shown | None = None
-        self._late: Any = None  # the view that last went off a page
 
     # -- the loop -----------------------------------------------------------------------
 
@@ -163,6 +156,20 @@ class Kept:
                 "or end it with %astrion stop"
             )
 
+    def take(self, team: Team) -> None:
+        """Open a team and make it the kernel's; where either fails or is interrupted, it is put away again."""
+
+        async def opened() -> None:
+            await team.open()
+
+        try:
+            self.do(opened())
+            self.adopt(team)
+        except BaseException:
+            if team is not self.team:  # nobody else could put it away
+                self.bridge.pump(self.bridge.submit(team.close()), AT_EXIT)
+            raise
+
     def adopt(self, team: Team) -> None:
         """Make a team the kernel's, putting an earlier one away."""
         self.close_team()
@@ -182,11 +189,8 @@ class Kept:
         """Put the open team away: files at rest, lock free. What fails is said at the next magic."""
         with self._lock:
             team, self.team = self.team, None
-            shown, self.shown = self.shown, None
         if team is None:
             return
-        if shown is not None:
-            self.take_away(shown)
         try:
             self.do(team.close())
         except AstrionError as error:
@@ -194,21 +198,6 @@ class Kept:
         except KeyboardInterrupt:  # it is put away without anybody waiting for it
             self.bridge.submit(team.close())
             raise
-        if shown is not None and shown.finishing is not None:  # its transcript is on the way to its cell
-            concurrent.futures.wait([shown.finishing], 5.0)
-        self._hear_instead(None)
-
-    def take_away(self, shown: Shown) -> None:
-        """Take a live view off its page; what was clicked there arrives all the same, until another view goes."""
-        view = shown.take_view()
-        if view is not None:
-            self._hear_instead(view)
-
-    def _hear_instead(self, view: Any) -> None:
-        with self._lock:
-            last, self._late = self._late, view
-        if last is not None:
-            last.close()
 
     def close(self) -> None:
         """End everything; the magics are about to go."""
@@ -224,7 +213,7 @@ class Kept:
         self.unseen.tell(read=True)
 
     def put_away(self) -> None:
-        """At the kernel's end: put the files of the open team at rest, within a few seconds."""
+        """At the kernel's end: put the files of the open team at rest, and wait :data:`AT_EXIT` for it at most."""
         with self._lock:
             team, bridge = self.team, self._bridge
         if team is None:
@@ -256,62 +245,7 @@ class Kept:
             name, how = team.state.name_of(event.agent_id), event.detail.replace("_", " ")
             self.unseen.note(Trouble(f"{name} {how}: {event.error}; %astrion why {name} shows its last request"))
 
-    # -- stored conversations ------------------------------------------------------------
-
-    def rename(self, conversation_id: str, title: str) -> None:
-        """Give a stored conversation another title, the open one too."""
-        from ..app import conversations as stored
-
-        team = self._holding(conversation_id)
-        if team is not None:
-            self.do(team.rename(title))
-        else:
-            stored.rename(conversation_id, title, home=self.config().home)
-
-    def archive(self, conversation_id: str, archived: bool) -> None:
-        """Archive a stored conversation or bring it back, the open one too."""
-        from ..app import conversations as stored
-
-        team = self._holding(conversation_id)
-        if team is not None:
-            self.do(team.archive(archived))
-        else:
-            stored.archive(conversation_id, archived, home=self.config().home)
-
-    def delete(self, conversation_id: str) -> Entry:
-        """Remove a stored conversation for good.
-
-        Raises
-        ------
-        ConversationLocked
-            It is open, in this kernel or elsewhere.
-        """
-        from ..app import conversations as stored
-
-        if self._holding(conversation_id) is not None:
-            raise ConversationLocked(
-                f"{conversation_id} is the team of this kernel: start or resume another one first, or %unload_ext "
-                "astrion_nb"
-            )
-        return stored.delete(conversation_id, home=self.config().home)
-
-    def _holding(self, conversation_id: str) -> Team | None:
-        team = self.team
-        return team if team is not None and team.conversation_id == conversation_id else None
-
     # -- what can be named ---------------------------------------------------------------
-
-    def resume(self, conversation_id: str, *, read_only: bool = False, take_over: bool = False) -> str:
-        """Open a stored conversation; returns what was found, in words."""
-        self.refuse_while_running()
-        team = Team(conversation=conversation_id, config=self.config(), read_only=read_only, take_over=take_over)
-        self.make_way(conversation_id)
-        team.attended = allows_input(self.shell)
-        self.do(opened(team))
-        self.adopt(team)
-        text = self.words
-        told = self.look(lambda: _told(team, text))
-        return f"{told}\n  {text.reads_only}" if read_only else told
 
     def role_ids(self) -> list[str]:
         """Return the roles that can be named."""
@@ -321,44 +255,10 @@ class Kept:
         """Return the models that can be named."""
         return list(self.config().keys)
 
-    def conversation_ids(self) -> list[str]:
-        """Return the stored conversations, newest first."""
-        return [entry.id for entry in conversations(self.config().home)]
-
     def question_ids(self) -> list[str]:
         """Return the open questions that a person may answer."""
         team = self.team
         return [] if team is None else self.look(lambda: [item.question_id for item in team.open_questions])
-
-
-def _told(team: Team, text: Words) -> str:
-    """Say what a resumed conversation holds."""
-    state = team.state
-    agents = text.count("agent", len(team.agents))
-    messages = text.count("message", len(state.leader_state.messages))
-    lines = [f"{state.title or text.untitled}{text.colon}{agents}, {messages}"]
-    if state.archived:
-        lines.append("  " + text.is_archived.format(id=team.conversation_id))
-    for agent in team.agents:
-        if agent.detail == "interrupted":
-            lines.append("  " + text.was_interrupted.format(name=agent.display_name))
-    human = state.name_of(HUMAN_ID)
-    for question in team.open_questions:
-        asker, answerer = (text.you if name == human else name for name in (question.asker, question.answerer))
-        told = text.waits_for.format(asker=asker, answerer=answerer, text=question.text, id=question.question_id)
-        lines.append("  " + told)
-    table = [text.restored_columns] if team.agents else []
-    for one in team.restored if table else ():
-        status = text.status[one.detail or one.status]
-        waits = ", ".join(text.you if name == human else name for name in one.waits_for)
-        row = (one.display_name, status, waits, str(one.queued or ""), ", ".join(one.interrupted))
-        table.append(row)
-    return "\n".join([*map(one_field, lines), *(f"  {line}" for line in (aligned(table) if table else ()))])
-
-
-async def opened(team: Team) -> None:
-    """Open a team and return nothing of it: for :meth:`Kept.do`."""
-    await team.open()
 
 
 def _ours(value: Any) -> bool:

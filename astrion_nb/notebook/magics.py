@@ -22,7 +22,7 @@ from traitlets.config.loader import DeferredConfig
 from .. import given
 from ..app.team import Team
 from ..errors import ConfigError
-from . import completion, logs, syntax
+from . import completion, logs, stored, syntax
 from .args import flag, target
 from .commands import COMMANDS, run_command
 from .frontend import allows_input, has_kernel
@@ -67,7 +67,7 @@ class TeamArgs:
         "go on with the current conversation, or with the one named",
         value="[ID]",
         bare=_CURRENT,
-        names=Session.conversation_ids,
+        names=stored.ids,
     )
     permission: str = flag(
         "ask",

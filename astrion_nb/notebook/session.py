@@ -2,7 +2,7 @@
 
 It decides what a cell shows and when a cell waits. Magics call it in the cell's thread; what belongs
 to the team happens on the bridge's loop. It does not parse lines, knows no comm, and leaves the team's
-keeping to :mod:`~astrion_nb.notebook.keeping`.
+keeping to :mod:`~astrion_nb.notebook.keeping`, the page to :mod:`~astrion_nb.notebook.showing`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 
 from ..app.result import QuestionInfo, TeamResult
 from ..app.team import Team
-from ..errors import AstrionError, NobodyToAnswer, QuestionError, RunFailed, TeamBusy, TeamError
+from ..errors import NobodyToAnswer, QuestionError, RunFailed, TeamBusy, TeamError
 from ..events import RunStarted, Stamped
 from ..printable import one_field
 from ..render.words import Words
 from .bridge import POLL
-from .frontend import allows_input, ending, has_kernel, read_line
+from .frontend import allows_input, ending, read_line
 from .interrupts import Interrupts, waited
-from .keeping import AT_EXIT, Kept, opened
 from .output import show_static
-from .shown import Shown, transcript
+from .showing import Showing
+from .shown import Shown
 
 T = TypeVar("T")
 BEFORE_INPUT = 3.0
@@ -33,7 +33,7 @@ BEFORE_INPUT = 3.0
 _AT_WORK = ("running", "waiting")
 
 
-class Session(Kept):
+class Session(Showing):
     """The team of one shell, as cells use it.
 
     Parameters
@@ -45,7 +45,6 @@ class Session(Kept):
 
     def __init__(self, shell: Any, settings: Callable[[], tuple[dict[str, Any], dict[str, Any]]]) -> None:
         super().__init__(shell, settings)
-        self._told_viewless = False
         self._starting = threading.Lock()
 
     # -- running ------------------------------------------------------------------------
@@ -79,14 +78,8 @@ class Session(Kept):
     def _begin(self, team: Team, text: str, *, silent: bool) -> Shown:
         self.refuse_while_running()
         team.attended = allows_input(self.shell)
-        try:
-            if team is not self.team:
-                self.do(opened(team))
-                self.adopt(team)
-        except BaseException:
-            if team is not self.team:  # nobody else could put it away
-                self.bridge.pump(self.bridge.submit(team.close()), AT_EXIT)
-            raise
+        if team is not self.team:
+            self.take(team)
         last = self.shown
         shown = self._shown(team, self.look(lambda: _counts(team)), silent=silent)
         self._show_view(shown)
@@ -134,30 +127,6 @@ class Session(Kept):
                 print(self.words.at_work)
             shown.finishing = self.bridge.submit(self._finish(shown, None))
         return done
-
-    def _shown(self, team: Team, since: dict[int, int], *, silent: bool) -> Shown:
-        """Put what a cell shows of a run in the place of the last one; one still owed comes with this one."""
-        last = self.shown
-        if last is not None and last.team is team:
-            self.take_away(last)
-            if last.silent and not last.told:
-                since = last.since
-        self.shown = Shown(team, since, silent=silent)
-        return self.shown
-
-    async def _finish(self, shown: Shown, timeout: float | None) -> None:
-        """In the background: when the run rests, put the transcript where the cell kept a place."""
-        try:
-            result = await shown.team.wait(timeout=timeout)
-            if result.status == "timed_out":
-                shown.trouble.text = f"TeamError: the team was stopped: {result.error}"
-        except AstrionError as error:
-            shown.trouble.text = f"{type(error).__name__}: {error}"
-        if shown.trouble.text:
-            self.unseen.note(shown.trouble)
-        shown.fill_place()
-        if not shown.silent:
-            self.take_away(shown)
 
     def wait(self, shown: Shown, *, timeout: float | None = None, again: bool = False) -> TeamResult:
         """Wait in a cell for a run, then show its transcript in place of the view.
@@ -284,10 +253,6 @@ class Session(Kept):
         except QuestionError as error:
             print(f"{error}; what was typed here is not used", file=sys.stderr)
 
-    def _clicks_arrive(self) -> bool:
-        shown = self.shown
-        return shown is not None and shown.view is not None and bool(shown.view.answered)
-
     def ask(self, target: str, text: str, timeout: float | None) -> str:
         """Ask somebody in a cell and return the answer; an interrupt withdraws the question."""
         team = self.current()
@@ -310,30 +275,6 @@ class Session(Kept):
         if shown is None or shown.team is not team:
             shown = Shown(team, {}, silent=False)
         self.wait(shown, timeout=timeout, again=True)
-
-    # -- showing ------------------------------------------------------------------------
-
-    def transcript(self) -> dict[str, str]:
-        """Return the whole conversation as a display bundle."""
-        team = self.current()
-        return self.look(lambda: transcript(team))
-
-    def _show_view(self, shown: Shown) -> None:
-        """Show the live view, where a front end can; its absence loses nothing but liveliness."""
-        if not has_kernel(self.shell):
-            return
-        try:
-            from .views import attach
-
-            shown.show_view(attach(shown.team, self.bridge))
-        except ImportError as error:
-            if not self._told_viewless and allows_input(self.shell):
-                why = f"{error}; pip install ipywidgets anywidget"
-                print(self.words.no_view.format(why=why), file=sys.stderr)
-            self._told_viewless = True
-        except Exception as error:  # a view never ends a run
-            self.take_away(shown)
-            print(self.words.no_view.format(why=repr(error)), file=sys.stderr)
 
 
 def _rest(team: Team, text: Words) -> str:

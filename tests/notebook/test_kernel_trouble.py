@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.casts import create, play, said
 from support.live_kernel import Kernel
 from support.strict_server import Gate, Reply, StrictServer, calls, text
@@ -55,6 +56,22 @@ def test_a_start_that_is_interrupted_leaves_nothing_that_cannot_be_opened(
     for folder in (home / "mutiagents" / "conversations").glob("conv_*"):
         kernel.ok(f"%astrion resume {folder.name}")
     assert "All is well." in kernel.ok("%%team --wait\nLook around.").text
+
+
+@pytest.mark.parametrize("how", ["", "--read-only ", "--take-over "])
+def test_a_resuming_that_is_interrupted_leaves_its_conversation_free_to_be_resumed(
+    kernel: Kernel, server: StrictServer, home: Path, how: str
+) -> None:
+    play(server)
+    kernel.ok("%%team --wait\nLook around.")
+    (first,) = (home / "mutiagents" / "conversations").glob("conv_*")
+    kernel.ok("%%team --wait\nLook around.")  # which puts the first one away
+    kernel.ok(CUT_WHILE_OPENING)
+    assert kernel.run(f"%astrion resume {how}{first.name}").error.startswith("TeamError: %astrion: interrupted")
+    assert kernel.ok("get_ipython()._astrion_magics.session.team.conversation_id").result != repr(first.name)
+    kernel.ok(f"%astrion resume {how}{first.name}")
+    if "read-only" not in how:
+        assert "All is well." in kernel.ok("%%team --wait --continue\nLook around.").text
 
 
 def test_an_unloading_that_is_interrupted_is_whole_all_the_same(kernel: Kernel, server: StrictServer) -> None:
