@@ -11,8 +11,8 @@ Source: decisions 24, 58.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
+import math
 import random
 from dataclasses import dataclass, fields
 
@@ -27,6 +27,8 @@ BROKEN_TRIES = 3
 """Tries of one request that fails in another way that trying again may mend."""
 LONGEST_WAIT = 120.0
 """Seconds: the longest single wait that an endpoint may ask for."""
+_TICK = 0.001
+"""Seconds: a shorter wait may not move a clock at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,70 +103,132 @@ def _check_spent(name: str, tokens: int | None, most: float | None, usage: Usage
 
 
 class Slots:
-    """A bound on what happens at one time; lower ranks go first, then who came first."""
+    """A bound on the requests of one team at one time; who waits for one waits at the gate of its endpoint."""
 
     def __init__(self, size: int | None) -> None:
         self.size = size
         self.used = 0
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._counter = itertools.count()
+        self.gates: set[Gate] = set()
+        """Where somebody may wait for one of these."""
 
-    async def acquire(self, rank: int) -> None:
-        """Return when a slot is held."""
-        if self.size is None or (self.used < self.size and not self._waiting):
-            self.used += 1
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (rank, next(self._counter), future))
-        try:
-            await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                self.release()  # the slot had been handed over already
-            raise
+    @property
+    def free(self) -> bool:
+        """Whether one can be had."""
+        return self.size is None or self.used < self.size
 
     def release(self) -> None:
-        """Give a slot back, or hand it to who waits."""
+        """Give a slot back; the first of those who wait gets it."""
         self.used -= 1
-        while self._waiting and (self.size is None or self.used < self.size):
-            _, _, future = heapq.heappop(self._waiting)
-            if not future.done():
-                self.used += 1
-                future.set_result(None)
+        for gate in sorted(self.gates, key=lambda gate: gate.first(self)):
+            gate.admit()
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """One who waits at a gate."""
+
+    turn: tuple[int, int]
+    slots: Slots
+    refused: bool = False
+    let_in: bool = False
+    woken: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        if self.woken is not None and not self.woken.done():
+            self.woken.set_result(None)
 
 
 class Gate:
-    """The shared rate limit of one endpoint.
+    """The shared rate limit of one endpoint: lower ranks go first, then who came first.
 
-    After a 429 nothing passes until the endpoint's own time is over (plus jitter); then one request
-    at a time, one more with every success, until the bound no longer binds.
+    After a 429 nothing passes until the endpoint's own time is over (plus jitter); then half as many
+    requests at a time as were under way, one more with every success, until the bound no longer binds.
+    Who was refused lets one other go ahead, so that no single one uses up its tries for all of them.
+    Who waits holds nothing that another could use.
     """
+
+    _arrivals = itertools.count()
 
     def __init__(self, order: Order, *, jitter: random.Random | None = None) -> None:
         self._order = order
         self._jitter = jitter or random.Random()
-        self._slots = Slots(None)
+        self._waiting: list[_Waiting] = []
         self._closed_until = 0.0
+        self.bound: int | None = None
+        """Requests that may be under way now; ``None`` for any number."""
+        self.under_way = 0
+        """Requests that are."""
+        self._held = 0  # these, and who was let in and is about to go
         self.slowed = False
         """Whether the endpoint has asked to slow down, and answered nothing since."""
 
-    @property
-    def bound(self) -> int | None:
-        """Requests that may be under way now; ``None`` for any number."""
-        return self._slots.size
+    async def enter(self, rank: int, slots: Slots | None = None, *, refused: bool = False) -> None:
+        """Return when a request may be sent.
 
-    async def enter(self, rank: int) -> None:
-        """Return when a request may be sent."""
-        await self._slots.acquire(rank)
+        Parameters
+        ----------
+        rank : int
+        slots : Slots, optional
+            One of these is held then too.
+        refused : bool
+            Whether the endpoint has just answered this request with 429.
+        """
+        one = _Waiting((rank, next(self._arrivals)), slots or Slots(None), refused)
+        one.slots.gates.add(self)
+        self._waiting.append(one)
         try:
             while True:
-                left = self._closed_until - self._order.monotonic()
-                if left <= 0:
+                left = self._closed()
+                if one.let_in and left <= 0 and (self.bound is None or self._held <= self.bound):
+                    self.under_way += 1
                     return
-                await self._order.sleep(left)
+                if one.let_in:  # it was closed again, or fewer may go, before this one went
+                    self._turn_back(one)
+                    self._waiting.append(one)
+                if left > 0:
+                    await self._order.sleep(max(left, _TICK))
+                    continue
+                self.admit()
+                if not one.let_in:
+                    one.woken = asyncio.get_running_loop().create_future()
+                    await one.woken
         except BaseException:
-            self._slots.release()
+            if one.let_in:
+                self._turn_back(one)
+                self.admit()
+            else:
+                self._waiting.remove(one)
             raise
+
+    def _closed(self) -> float:
+        """Return for how many seconds more nobody may ask."""
+        return self._closed_until - self._order.monotonic()
+
+    def _turn_back(self, one: _Waiting) -> None:
+        one.let_in = False
+        self._held -= 1
+        one.slots.release()
+
+    def first(self, slots: Slots) -> tuple[float, float]:
+        """Return whose turn it is among those that wait here for a slot: rank and arrival."""
+        return min((one.turn for one in self._waiting if one.slots is slots), default=(math.inf, math.inf))
+
+    def admit(self) -> None:
+        """Let in who may go now."""
+        if not self._waiting or self._closed() > 0:
+            return
+        while self.bound is None or self._held < self.bound:
+            ready = [one for one in self._waiting if one.slots.free]
+            if not ready:
+                return
+            one = min(ready, key=lambda one: (one.refused, one.turn))
+            one.slots.used += 1
+            self._held += 1
+            self._waiting.remove(one)
+            one.let_in = True
+            one.wake()
+            for other in self._waiting:
+                other.refused = False
 
     def leave(self, outcome: ModelError | None, *, answered: bool) -> None:
         """Say how the request ended; a :class:`ModelBusy` closes the gate for a while.
@@ -175,17 +239,20 @@ class Gate:
         answered : bool
             Whether a whole response came; one that was cancelled says nothing about the endpoint.
         """
-        slots = self._slots
         self.slowed = isinstance(outcome, ModelBusy) or (self.slowed and not answered)
         if isinstance(outcome, ModelBusy):
             wait = min(outcome.retry_after if outcome.retry_after is not None else 1.0, LONGEST_WAIT)
             self._closed_until = max(
                 self._closed_until, self._order.monotonic() + wait + self._jitter.random() * 0.1 * wait
             )
-            slots.size = max(1, (slots.used if slots.size is None else slots.size) // 2)
-        elif answered and slots.size is not None:
-            slots.size = None if slots.size >= 64 else slots.size + 1
-        slots.release()
+            self.bound = max(1, self.under_way // 2)
+            for one in self._waiting:
+                one.wake()  # to wait for another thing
+        elif answered and self.bound is not None:
+            self.bound = None if self.bound >= 64 else self.bound + 1
+        self.under_way -= 1
+        self._held -= 1
+        self.admit()
 
 
 def attempts(error: ModelError, tries: int, *, shown: bool, jitter: random.Random) -> float | None:
@@ -195,7 +262,7 @@ def attempts(error: ModelError, tries: int, *, shown: bool, jitter: random.Rando
     ----------
     error : ModelError
     tries : int
-        How often it was tried, this time included.
+        How often it failed in this way, busy or otherwise, this time included.
     shown : bool
         Whether text of it was shown: then it is never tried again.
     jitter : random.Random
@@ -206,4 +273,5 @@ def attempts(error: ModelError, tries: int, *, shown: bool, jitter: random.Rando
         return 0.0 if tries < BUSY_TRIES else None  # the gate does the waiting
     if tries >= BROKEN_TRIES:
         return None
-    return float(min(0.5 * 2 ** (tries - 1), 8.0) * (0.75 + 0.5 * jitter.random()))
+    told = min(error.retry_after or 0.0, LONGEST_WAIT)
+    return max(told, float(min(0.5 * 2 ** (tries - 1), 8.0) * (0.75 + 0.5 * jitter.random())))

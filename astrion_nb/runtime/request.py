@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelBroken, ModelError
+from ..errors import ModelBroken, ModelBusy, ModelError
 from ..events import RequestStarted, TextStreamed, UsageCounted
 from ..llm.model import Finished, ModelRequest, ReasoningDelta, TextDelta, ThinkingMode
 from ..messages import Usage
@@ -71,16 +71,17 @@ async def ask_model(agent: Agent, n: int) -> Finished:
     team = agent.team
     request = request_of(agent.state, n, agent.tools.definitions, arrival=agent.arrival, scrub=team.ports.scrub)
     gate = team.ports.gate(agent.model.endpoint)
-    tries, waste = 0, Usage()
+    tries, waste, busy = {True: 0, False: 0}, Usage(), False
     while True:
-        tries += 1
-        finished, error, shown = await _try(agent, request, gate, n)
+        finished, error, shown = await _try(agent, request, gate, n, refused=busy)
         if error is None:
             break
         if not isinstance(error, ModelError):
             break  # not the endpoint's fault, so asking again mends nothing
         waste = waste + (error.usage or Usage())
-        wait = attempts(error, tries, shown=shown, jitter=team.jitter)
+        busy = isinstance(error, ModelBusy)
+        tries[busy] += 1
+        wait = attempts(error, tries[busy], shown=shown, jitter=team.jitter)
         if wait is None:
             break
         if wait:
@@ -95,7 +96,7 @@ async def ask_model(agent: Agent, n: int) -> Finished:
 
 
 async def _try(
-    agent: Agent, request: ModelRequest, gate: Gate, n: int
+    agent: Agent, request: ModelRequest, gate: Gate, n: int, *, refused: bool
 ) -> tuple[Finished | None, Exception | None, bool]:
     team = agent.team
     bus, publish = team.bus, team.bus.publish
@@ -105,9 +106,8 @@ async def _try(
     shown = False
     live: list[str] = []
     agent.live = live
-    await gate.enter(agent.rank)
+    await gate.enter(agent.rank, team.slots, refused=refused)
     try:
-        await team.slots.acquire(agent.rank)
         try:
             publish(RequestStarted(agent_id, n))
             async for event in agent.model.stream(request):
@@ -132,7 +132,8 @@ async def _try(
             team.talking.discard(agent_id)
             team.slots.release()
     finally:
-        gate.leave(error if isinstance(error, ModelError) else None, answered=finished is not None)
+        refusal = error if isinstance(error, ModelError) and not team.order.replaying else None
+        gate.leave(refusal, answered=finished is not None)
     if finished is None and error is None:
         error = ModelBroken("the model's stream ended without a result")
     return finished, error, shown

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from support.teams import go
 from support.virtual import VirtualOrder
 
-from astrion_nb.errors import BudgetExceeded, ConfigError, ModelBroken, ModelBusy, ModelRefused, ModelUnreachable
+from astrion_nb.errors import (
+    BudgetExceeded,
+    ConfigError,
+    ModelBroken,
+    ModelBusy,
+    ModelError,
+    ModelRefused,
+    ModelUnreachable,
+)
 from astrion_nb.messages import Usage
 from astrion_nb.runtime.limits import BROKEN_TRIES, BUSY_TRIES, LONGEST_WAIT, Gate, Limits, Slots, attempts
 
@@ -26,63 +34,78 @@ async def settle() -> None:
 # -- slots ----------------------------------------------------------------------------------
 
 
-def test_slots_go_by_rank_and_then_by_arrival() -> None:
+def test_slots_go_by_rank_and_then_by_arrival_whatever_the_endpoint() -> None:
     async def main() -> None:
-        slots, served = Slots(1), []
+        slots, order, served = Slots(1), VirtualOrder(), []
+        here, there = Gate(order), Gate(order)
 
-        async def work(name: str, rank: int) -> None:
-            await slots.acquire(rank)
+        async def work(name: str, rank: int, gate: Gate) -> None:
+            await gate.enter(rank, slots)
             served.append(name)
 
-        await slots.acquire(1)
-        for name, rank in [("a", 1), ("b", 1), ("leader", 0), ("c", 1)]:
-            asyncio.ensure_future(work(name, rank))  # noqa: RUF006
+        await here.enter(1, slots)
+        for name, rank, gate in [("a", 1, there), ("b", 1, here), ("leader", 0, there), ("c", 1, here)]:
+            asyncio.ensure_future(work(name, rank, gate))  # noqa: RUF006
             await settle()
-        for _ in range(4):
+        for gate in (here, there, there, here):
             slots.release()
+            gate.leave(None, answered=True)
             await settle()
         assert served == ["leader", "a", "b", "c"]
         slots.release()
-        assert slots.used == 0
+        here.leave(None, answered=True)
+        assert slots.used == here.under_way == there.under_way == 0
 
     go(main)
 
 
 @settings(deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from(["take", "give", "cancel"]), st.integers(0, 5)), max_size=40), st.integers(1, 4)
+    st.lists(st.tuples(st.sampled_from(["take", "give", "cancel", "busy"]), st.integers(0, 5)), max_size=40),
+    st.sampled_from([1, 2, 3, 4, None]),
 )
-def test_slots_never_leak_and_never_exceed_their_size(steps: list[tuple[str, int]], size: int) -> None:
+def test_slots_and_places_never_leak_and_are_never_more_than_may_be(
+    steps: list[tuple[str, int]], size: int | None
+) -> None:
     async def main() -> None:
-        slots = Slots(size)
-        held: list[int] = []
+        slots, order = Slots(size), VirtualOrder(auto=False)
+        gates = Gate(order), Gate(order)
+        held: list[Gate] = []
         waiting: list[asyncio.Task[None]] = []
 
-        async def take(rank: int) -> None:
-            await slots.acquire(rank)
-            held.append(rank)
+        async def take(rank: int, gate: Gate) -> None:
+            await gate.enter(rank, slots)
+            assert gate.bound is None or gate.under_way <= gate.bound
+            held.append(gate)
+
+        def give(outcome: ModelError | None = None) -> None:
+            slots.release()
+            held.pop().leave(outcome, answered=outcome is None)
 
         for step, value in steps:
             if step == "take":
-                waiting.append(asyncio.ensure_future(take(value % 2)))
-            elif step == "give" and held:
-                held.pop()
-                slots.release()
+                waiting.append(asyncio.ensure_future(take(value % 2, gates[value % 3 == 0])))
+            elif step in ("give", "busy") and held:
+                give(busy(float(value)) if step == "busy" else None)
                 if value % 2 and waiting:
                     waiting[value % len(waiting)].cancel()  # cancelled just when its turn may have come
             elif step == "cancel" and waiting:
                 waiting[value % len(waiting)].cancel()
             if value % 3:
                 await settle()
+                order.advance(value / 3)
+        await settle()
+        order.advance(10.0)
         await settle()
         waiting = [task for task in waiting if not task.done()]
-        assert len(held) == slots.used <= size
-        assert not waiting or slots.used == size, "nobody waits beside a free slot"
+        assert len(held) == slots.used == sum(gate.under_way for gate in gates)
+        assert size is None or slots.used <= size
+        full = [gate for gate in gates if gate.bound is not None and gate.under_way >= gate.bound]
+        assert not waiting or slots.used == size or full, "nobody waits beside a free slot"
         while held or any(not task.done() for task in waiting):
-            held.pop()
-            slots.release()
+            give()
             await settle()
-        assert slots.used == 0
+        assert slots.used == gates[0].under_way == gates[1].under_way == 0
 
     asyncio.run(main())
 

@@ -228,7 +228,7 @@ def test_in_a_storm_nobody_asks_before_the_time_that_the_endpoint_said_and_all_c
 
             await asyncio.gather(*(work(number) for number in range(agents)))
             assert sorted(served) == list(range(agents))
-            assert under_way == gate._slots.used == 0
+            assert under_way == gate.under_way == 0
 
         go(main)
 

@@ -21,6 +21,8 @@ from astrion_nb.store import journal as journals
 
 T = TypeVar("T")
 START = 1_760_000_000.0
+BOUND = 5.0
+"""Seconds of real time that the loop waits for what goes on outside of it."""
 
 
 class _Turn:
@@ -32,6 +34,7 @@ class _Turn:
         self._go = threading.Event()
         self._idle = threading.Event()
         self._kicked = False
+        self.stands = 0
         self.deadline: float | None = None
 
     def put(self, _: None) -> None:
@@ -46,9 +49,36 @@ class _Turn:
             raise queue.Empty
         self._kicked = False
 
+    def stand(self, rounds: int = 1) -> None:
+        """Stand still in the middle of the work, on the journal's thread, while the loop goes on with all it can.
+
+        Parameters
+        ----------
+        rounds : int
+            1 until the loop has nothing else to do; with each further one the next deadline passes meanwhile.
+        """
+        self.stands = rounds
+        self.deadline = None
+        self._go.clear()
+        self._idle.set()
+        self._go.wait()
+
+    def owns(self, thread: threading.Thread) -> bool:
+        """Say whether this is the thread that gets the turns."""
+        return self._owner._thread is thread
+
     def give(self) -> bool:
         """Let the thread run until it is idle again; return whether there was anything to do."""
         thread = self._owner._thread
+        if self.stands:
+            self.stands -= 1
+            if self.stands:
+                return False
+            self._idle.clear()
+            self._go.set()
+            assert thread is not None
+            self._wait(thread)
+            return True
         due = self.deadline is not None and self.deadline <= self._now()
         if thread is None or not (self._kicked or due) or not self._wait(thread):
             return False
@@ -85,17 +115,28 @@ class _Selector:
         now = self._loop.time()
         due = [turn.deadline for turn in turns if turn.deadline is not None]
         ways = [*due, *([] if timeout is None else [now + timeout])]
+        if self._loop.busy():
+            ready = self._inner.select(BOUND)
+            assert ready, "what the loop waits for outside of it does not come"
+            return ready
         if not ways:
-            return self._inner.select(None)
+            return self._inner.select(0 if any(turn.stands for turn in turns) else None)
         self._loop.now = max(now, min(ways))
         return self._inner.select(0)
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps."""
+    """An event loop whose time jumps.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    busy : callable
+        As in :func:`run`.
+    """
+
+    def __init__(self, busy: Callable[[], bool] = lambda: False) -> None:
         self.now = 0.0
+        self.busy = busy
         self.turns: list[_Turn] = []
         super().__init__(_Selector(self))  # type: ignore[arg-type]  # a selector in all that the loop asks of one
 
@@ -108,7 +149,11 @@ def now(seconds: float) -> float:
     return START + seconds
 
 
-def run(main: Callable[[], Coroutine[Any, Any, T]], wall: Callable[[float], float] = now) -> T:
+def run(
+    main: Callable[[], Coroutine[Any, Any, T]],
+    wall: Callable[[float], float] = now,
+    busy: Callable[[], bool] = lambda: False,
+) -> T:
     """Run a coroutine on a stepped loop. For a process of its own: the package's clocks are put on virtual time.
 
     Parameters
@@ -116,8 +161,10 @@ def run(main: Callable[[], Coroutine[Any, Any, T]], wall: Callable[[float], floa
     main : callable
     wall : callable, optional
         The wall clock's time after so many seconds.
+    busy : callable, optional
+        Whether something outside of the loop goes on that it is to wait for, however long it takes.
     """
-    loop = SteppedLoop()
+    loop = SteppedLoop(busy)
     made = journals.Journal.__init__
 
     def init(self: journals.Journal, *arguments: Any, **named: Any) -> None:
