@@ -124,7 +124,7 @@ def test_a_task_longer_than_the_context_is_a_failure_with_sizes_and_the_leader_i
         if not offers(request, "create_sub_agent"):
             return text("never")
         if not results(request):
-            return calls(("create_sub_agent", {"agent_id": 1, "role_id": "researcher", "task": long[:100]}))
+            return calls(("create_sub_agent", {"agent_id": 1, "role_id": "researcher", "task": long}))
         if "done" not in said(request) and "My turn failed" not in said(request):
             return text("Waiting.")
         return text("It failed.")
@@ -132,7 +132,7 @@ def test_a_task_longer_than_the_context_is_a_failure_with_sizes_and_the_leader_i
     narrow = Narrow(play, ROOM)
 
     def longer(request: dict[str, Any], number: int) -> Any:
-        narrow.limit = 400 if not offers(request, "create_sub_agent") else ROOM
+        narrow.limit = 3 * len(long) if offers(request, "create_sub_agent") else ROOM  # only the member's is small
         return narrow(request, number)
 
     server.on_request = longer
@@ -146,6 +146,7 @@ def test_a_task_longer_than_the_context_is_a_failure_with_sizes_and_the_leader_i
             sizes = re.search(r"has ([\d,]+) characters, the request had ([\d,]+)", state.error)
             assert sizes is not None
             assert [int(size.replace(",", "")) for size in sizes.groups()] == [characters(narrow.refused[0])] * 2
+            assert characters(narrow.refused[0]) > len(long) > ROOM
 
     go(main)
     assert len(narrow.refused) == 1, "there was nothing to leave out, so it was not asked again"
