@@ -169,6 +169,8 @@ class Player:
             if place < self._at:
                 if not self._will_end(actor):
                     raise self.fail(f"{actor} comes to {kind} {n}, which it does not hold")
+                if kind == "response":  # all its tries have failed, and it waited for the next one
+                    self._say((actor, n))
                 await self.hang(f"{actor} {kind} {n}")
             await self._turn(place)
         self._pass()
@@ -211,9 +213,12 @@ class Player:
         return self._said.issuperset(self._holds.get(place, ()))
 
     def _cut(self, key: tuple[str, int]) -> bool:
-        """Say whether a request's last try was under way when its turn was ended."""
+        """Say whether a request was being answered when its turn was ended, or tried again after tries that cost."""
         tries = self._tries.get(key)
-        return tries is not None and not tries[-1].finish and tries[-1].failure is None
+        if tries is None or tries[-1].finish:
+            return False
+        wasted = any(item.usage is not None for item in tries)
+        return tries[-1].failure is None or (wasted and (key[0], "response", key[1]) not in self._places)
 
     def now(self) -> float:
         """Return the time of the step at hand, in seconds since the epoch."""
@@ -256,9 +261,12 @@ class Player:
 
     async def hang_after(self, request: ModelRequest) -> None:
         """Wait to be cancelled in the middle of an answer, all of which that was recorded has been said."""
-        self._said.add((request.actor, request.turn))
-        self._go_on()
+        self._say((request.actor, request.turn))
         await self.hang(f"{request.actor} response {request.turn}")
+
+    def _say(self, key: tuple[str, int]) -> None:
+        self._said.add(key)
+        self._go_on()
 
     async def hang(self, what: str) -> None:
         """Wait to be cancelled, as whoever was cut short in the recording; a miss wakes it with an error."""
@@ -340,8 +348,7 @@ class Player:
         if self._miss:
             raise ReplayMiss(self._miss)
         key = (request.actor, request.turn)
-        # A try that the endpoint put off with 429 leaves no trace but time.
-        tries = [item for item in self._tries.get(key, ()) if item.failure is None or item.failure.kind != _BUSY]
+        tries = [item for item in self._tries.get(key, ()) if not _leaves_no_trace(item)]
         tries = tries or self._tries.get(key, [])[-1:]
         if not tries:
             if not self._will_end(request.actor):
@@ -385,6 +392,11 @@ class Player:
 
 
 _BUSY = ModelBusy.__name__
+
+
+def _leaves_no_trace(item: Response) -> bool:
+    """Say whether a try was put off with 429, and has cost nothing but time."""
+    return item.failure is not None and item.failure.kind == _BUSY and item.usage is None
 
 
 class _Deadline:

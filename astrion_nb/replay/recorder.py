@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ..errors import ModelError
+from ..errors import AstrionError, ModelError
 from ..events import Stamped, StatusChanged
 from ..llm.model import Finished, Model, ModelRequest
 from ..messages import ToolCall
@@ -192,8 +192,13 @@ class Recorder:
         response.end = last if self.timings else 0
 
     def failed(self, response: Response, error: Exception) -> None:
-        """Note that a request failed."""
+        """Note that a request failed.
+
+        What is said of it goes into reports and so into requests: it is said from here on as the recording has it.
+        """
         message = self._scrubber.error(str(error))
+        if isinstance(error, AstrionError):
+            error.args = (message,)
         if isinstance(error, ModelError):
             partial = self._scrubber.text(error.partial)
             response.failure = Failure(type(error).__name__, message, error.status, error.retry_after, partial)

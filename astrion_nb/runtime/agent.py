@@ -22,6 +22,7 @@ from ..errors import AstrionError, BudgetExceeded, ContextOverflow, EmptyAnswer,
 from ..events import Detail, MessageAppended, StatusChanged, UsageCounted
 from ..ids import LEADER_ID
 from ..llm.model import Model
+from ..messages import Usage
 from ..state import AgentState
 from ..tools.registry import Toolbox
 from .calls import Calls
@@ -65,6 +66,7 @@ class Agent:
         "task",
         "team",
         "tools",
+        "waste",
     )
 
     def __init__(self, team: TeamRuntime, state: AgentState, model: Model, tools: Toolbox) -> None:
@@ -82,6 +84,8 @@ class Agent:
         self.clock = Clock(self)
         self.live: Sequence[str] = ()
         """The text of the answer that is under way, as it came."""
+        self.waste: Usage | None = None
+        """What tries of the request under way have cost that failed, and is not counted yet."""
 
     @property
     def id(self) -> int:
@@ -318,6 +322,7 @@ class Agent:
         if said := "".join(self.live):  # what was shown stays to be read; it was no answer, so no model gets it
             self.live = ()
             team.bus.publish(MessageAppended(self.id, stored_cut(self.state, said, detail)))
+        self.count_waste()
         self._abandon(detail, reason)
         team.bus.publish(StatusChanged(self.id, "idle", detail, reason))
         if self.is_leader:
@@ -334,6 +339,12 @@ class Agent:
             )
             team.post.report(self, "message", text, status=detail)
         self._rest()
+
+    def count_waste(self) -> None:
+        """Count what tries have cost that failed."""
+        waste, self.waste = self.waste, None
+        if waste is not None:
+            self.team.bus.publish(UsageCounted(self.id, waste))
 
     def _abandon(self, detail: Detail, reason: str) -> None:
         """Withdraw what the turn asked, close what it called and what it was asked."""

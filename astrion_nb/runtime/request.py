@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelBroken, ModelBusy, ModelError
-from ..events import RequestStarted, TextStreamed, UsageCounted
+from ..events import RequestStarted, TextStreamed
 from ..llm.model import Finished, ModelRequest, ReasoningDelta, TextDelta, ThinkingMode
-from ..messages import Usage
 from ..state import AgentState
 from .compaction import as_it_is, latest, visible
 from .limits import Gate, attempts
@@ -71,14 +70,15 @@ async def ask_model(agent: Agent, n: int) -> Finished:
     team = agent.team
     request = request_of(agent.state, n, agent.tools.definitions, arrival=agent.arrival, scrub=team.ports.scrub)
     gate = team.ports.gate(agent.model.endpoint)
-    tries, waste, busy = {True: 0, False: 0}, Usage(), False
+    tries, busy = {True: 0, False: 0}, False
     while True:
         finished, error, shown = await _try(agent, request, gate, n, refused=busy)
         if error is None:
             break
         if not isinstance(error, ModelError):
             break  # not the endpoint's fault, so asking again mends nothing
-        waste = waste + (error.usage or Usage())
+        if error.usage is not None and error.usage.total:
+            agent.waste = error.usage if agent.waste is None else agent.waste + error.usage
         busy = isinstance(error, ModelBusy)
         tries[busy] += 1
         wait = attempts(error, tries[busy], shown=shown, jitter=team.jitter)
@@ -87,8 +87,7 @@ async def ask_model(agent: Agent, n: int) -> Finished:
         if wait:
             await team.order.sleep(wait)
     await team.order.admit(agent.name, "response", n)
-    if waste.total:
-        team.bus.publish(UsageCounted(agent.id, waste))
+    agent.count_waste()
     if error is not None:
         raise error
     assert finished is not None
