@@ -49,8 +49,8 @@ class RecordingModel:
         """Ask the inner model and pass on what it says."""
         recorder = self._recorder
         clock = asyncio.get_running_loop().time
-        response = recorder.asked(request, self.key)
         pieces: list[Chunk] = []
+        response = recorder.asked(request, self.key, pieces)
         finished: Finished | None = None
         last, after = clock(), 0
         stream = self.inner.stream(request)

@@ -108,6 +108,8 @@ class Recorder:
         self._digester = Digester(self._scrubber)
         self._steps = 0
         self._elapsed = 0
+        self._under_way: dict[str, tuple[Response, list[Chunk]]] = {}
+        """By actor: the answer that comes in, and what has come of it."""
         started = round(self.inner.now() * 1000) if timings else TIMELESS_START
         self.tape = Tape(started, dict(facts or {}), toolsets=self._digester.toolsets)
 
@@ -157,7 +159,10 @@ class Recorder:
         def observe(stamped: Stamped) -> None:
             event = stamped.event
             if type(event) is StatusChanged and event.status == "idle" and event.detail in _ENDED:
-                self.tape.order.append(Ended(bus.state.name_of(event.agent_id), event.detail))
+                name = bus.state.name_of(event.agent_id)
+                self.tape.order.append(Ended(name, event.detail))
+                if name in self._under_way:  # its task ends later, perhaps when the recording is saved already
+                    self.finish(*self._under_way[name], None, 0)
 
         bus.subscribe(observe)
 
@@ -167,15 +172,18 @@ class Recorder:
         """Return a model that is recorded."""
         return RecordingModel(inner, self)
 
-    def asked(self, request: ModelRequest, key: str) -> Response:
-        """Note a request and return where its response goes."""
+    def asked(self, request: ModelRequest, key: str, pieces: list[Chunk]) -> Response:
+        """Note a request and return where its response goes; its pieces are put into the list as they come."""
         response = Response(request.actor, request.turn, key, self._digester.of(request))
         self.tape.responses.append(response)
+        self._under_way[request.actor] = (response, pieces)
         return response
 
     def finish(self, response: Response, pieces: list[Chunk], finished: Finished | None, last: int) -> None:
-        """Note what came of a request; called again and again as it goes on, also when it is cut short."""
+        """Note what came of a request, also when it was cut short."""
         response.stream = chunks(pieces, self._scrubber, self.timings)
+        if self._under_way.get(response.actor, (None,))[0] is response:
+            del self._under_way[response.actor]
         if finished is None:
             return
         scrub = self._scrubber.text

@@ -215,6 +215,9 @@ def _json_fault(arguments: str, error: ValueError) -> str:
     """Say what is wrong with arguments that strict JSON refuses, naming the field where that can be told."""
     import json
 
+    refused = f"arguments: not valid JSON ({error}); write one JSON object"
+    if any(word in str(error).lower() for word in ("depth", "recursion")):
+        return refused  # each Python's own reader goes to another depth, and what a model is told may not differ
     found: list[str] = []
 
     def constant(name: str) -> str:
@@ -224,7 +227,7 @@ def _json_fault(arguments: str, error: ValueError) -> str:
     try:
         data = json.loads(arguments, parse_constant=constant)
     except (ValueError, RecursionError):
-        return f"arguments: not valid JSON ({error}); write one JSON object"
+        return refused
     for key, value in data.items() if isinstance(data, dict) else ():
         place = key if key and key.isprintable() else repr(key)
         if isinstance(value, str) and value.startswith("\0"):

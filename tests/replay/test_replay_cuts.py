@@ -46,10 +46,10 @@ class Unhurried:
 
 
 class Short(Live):
-    """Live, but a second is a hundredth."""
+    """Live, but a second is a fifth: long enough for a busy machine to hear something first."""
 
     def at(self, actor: str, n: int, seconds: float, act: Callable[[], None]) -> Timer:
-        return super().at(actor, n, seconds / 100, act)
+        return super().at(actor, n, seconds / 5, act)
 
 
 async def ended_by(made: Rig, end: Callable[[Rig], object]) -> None:
@@ -126,6 +126,35 @@ def test_text_that_was_cut_off_is_in_the_transcript_and_replays_byte_equal(case:
             assert told(made) == recorded.told
             player.check()
             player.close()
+
+    go(main)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("end", ["stopped", "terminated", "everybody"])
+def test_what_was_cut_off_is_in_a_recording_that_is_saved_in_the_same_moment(end: str) -> None:
+    """What ended the turn returns before the model's task has come to its own end."""
+
+    async def act(made: Rig) -> None:
+        team = made.team
+        team.begin_run("Go.")
+        team.person.say("Go.")
+        await made.until(lambda state: 1 in team.agents and len(team.agents[1].live) > 40)
+        await team.person.admit()
+        if end == "everybody":
+            team.stop_all("stopped", "enough")
+        elif end == "stopped":
+            team.port.stop_agent(HUMAN_ID, 1, "enough")
+        else:
+            team.port.terminate(HUMAN_ID, 1)
+
+    async def main() -> None:
+        model = Unhurried({"Team Leader": [CREATE, *LEADER], MEMBER: [say(ENDLESS * 100)]})
+        recorded = await record(model, act)
+        (cut,) = [message for message in recorded.rig.team.state.agents[1].messages if message.cut]
+        (response,) = [item for item in recorded.cassette.teams[0].responses if item.actor == MEMBER]
+        assert "".join(chunk.text for chunk in response.stream) == cut.content
+        assert response.finish == ""
 
     go(main)
 

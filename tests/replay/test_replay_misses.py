@@ -186,7 +186,7 @@ def test_a_person_s_step_that_nobody_brings_is_a_miss_after_its_stall() -> None:
         team.begin_run("Go.")
         team.person.say("Go.")
         if not team.order.replaying:
-            await made.until(lambda state: state.leader_state.requests == 1)
+            await made.until(lambda state: 1 in state.agents and len(state.agents[1].messages) > 1)  # it read its task
             await team.person.admit()
             team.port.send(HUMAN_ID, 1, "Hurry.")
         await team.rest()

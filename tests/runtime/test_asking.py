@@ -284,6 +284,7 @@ def test_a_second_a_late_and_a_foreign_answer_are_errors_that_change_nothing() -
         working = asyncio.ensure_future(team.run("Go"))
         await open_question(team, "q-1")
         await open_question(team, "q-3")
+        await team.until(lambda state: state.questions["q-1"].passed)  # the leader has ended its turn
         port = team.team.port
         for by, asker, question_id, said in [
             (2, UI, "q-1", "put to Team Leader, not to you"),

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,5 +191,7 @@ def run_in(connection: Path, code: str, *, timeout: float = 30.0) -> str:
 
 
 if __name__ == "__main__":
-    for each in (*EVERY, BARE, FLOORS):
-        print(f"{each}: {interpreter(each)}", flush=True)
+    names = (*EVERY, BARE, FLOORS)
+    with ThreadPoolExecutor(2) as pool:  # one fetches while the other unpacks
+        for each, python in zip(names, pool.map(interpreter, names), strict=True):
+            print(f"{each}: {python}", flush=True)

@@ -54,7 +54,11 @@ def test_good_arguments_pass_unchanged(name: str) -> None:
         ('{"agent_id": -Infinity}', "agent_id: -Infinity is not a number that JSON allows"),
         ("[NaN]", "arguments: NaN is not allowed in JSON"),
         ("[" * 100_000, "arguments: not valid JSON"),
-        ('{"a":' * 3000 + "1" + "}" * 3000, "arguments:"),
+        *(
+            (opening * depth + "1" + closing * depth, "arguments: not valid JSON (")
+            for depth in (1030, 3000, 9990, 20_000)
+            for opening, closing in (('{"a":', "}"), ("[", "]"))
+        ),
         ('{"agent_id": "\\ud800"}', "agent_id: "),
         ('{"agent_id": 1' + "0" * 400 + "}", "agent_id: number is infinity"),
     ],
