@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from support.histories import facts
 from support.strict_rules import violations_of
 from support.teams import Rig, rig
 from support.virtual import START, VirtualOrder
@@ -269,6 +270,8 @@ class Life:
         self.ran: Counter[str] = Counter()
         self.asked: list[asyncio.Future[str]] = []
         """What the person waits for of the leader."""
+        self.left: dict[str, Any] = {}
+        """The state when it was closed."""
         self.made: Rig
         self.conversation: Conversation
         self.order: VirtualOrder
@@ -302,6 +305,9 @@ class Life:
         if conversation_id is None:
             team.bus.publish(ConversationStarted(conversation.id, "", "", "crowd", "fast", "model", "en", "You lead."))
         else:
+            found = facts(conversation.state)
+            odd = {name: (self.left[name], found[name]) for name in self.left if self.left[name] != found[name]}
+            assert not odd, f"what was closed is opened as something else: {odd}"
             self._read(conversation.state)
             invariants.check(conversation.state, settled=False)
             team.restore()
@@ -362,6 +368,7 @@ class Life:
         assert all(future.done() for future in self.asked), "whoever asked the leader is told how it ended"
         self.asked.clear()
         await self.conversation.close()
+        self.left = facts(self.conversation.state)
         self.figures.virtual_seconds = self.order.monotonic()
 
     # -- living -------------------------------------------------------------------------
