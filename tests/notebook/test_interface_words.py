@@ -50,7 +50,7 @@ def test_in_chinese_nothing_that_a_person_reads_is_english(
     shell.run("%astrion conversations")
     shell.run(f"%%team --model {key}\n看一看。")
     tables = [shell.run(f"%astrion {name}") for name in ("agents", "conversations", "models", "roles")]
-    for line in ("help", "stop", "wait", "retry", f"export {tmp_path / 'out.md'}", "terminate Researcher_1"):
+    for line in ("help", "stop", "wait", "retry", f"export {tmp_path / 'out.md'}", "terminate Researcher_1", "wait"):
         shell.run(f"%astrion {line}")
     conversation = shell.run("%astrion conversations").split("\n")[1].split()[0]
     shell.run(f"%astrion resume {conversation}")
