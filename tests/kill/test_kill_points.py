@@ -46,6 +46,8 @@ class Bench:
 
     def _home(self, name: str) -> str:
         home = self.folder / name
+        while home.exists():  # another test has killed a team at this point
+            home = home.with_name(f"{home.name}-again")
         configure(home, self.server)
         return str(home)
 
