@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import random
 import shutil
 import threading
@@ -364,7 +365,7 @@ class Life:
         self.check()
         assert not team.running
         assert team.slots.used == 0
-        assert not team.slots._waiting
+        assert all(gate.first(team.slots) == (math.inf, math.inf) for gate in team.slots.gates), "somebody waits"
         assert all(future.done() for future in self.asked), "whoever asked the leader is told how it ended"
         self.asked.clear()
         await self.conversation.close()
