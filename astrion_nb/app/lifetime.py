@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 REST_BEFORE_SETTLING = 2.0
 """Seconds of rest after which the documents are written (decision 27)."""
+PUTTING_AWAY = 1.0
+"""Seconds that a turn which its clock has ended gets when the team is closed, to put away what it has in hand."""
 
 
 class Lived(Observed):
@@ -117,6 +119,7 @@ class Lived(Observed):
                 if opened is not None:
                     if self._plan.access != "read":  # else nobody works here, and nothing may change
                         await ended(opened.runtime.shut())
+                        await ended(opened.runtime.halted, within=PUTTING_AWAY)
                     await ended(tuple(self._tasks))
                     await opened.conversation.close()
                 self._put_away = True
@@ -215,11 +218,11 @@ class Lived(Observed):
         return team_result(self.state, tuple(self._unanswered), self.cost)
 
 
-async def ended(tasks: Iterable[asyncio.Task[None] | None]) -> None:
-    """Wait until cancelled turns are over, whatever they end with."""
+async def ended(tasks: Iterable[asyncio.Task[None] | None], *, within: float | None = None) -> None:
+    """Wait until cancelled turns are over, whatever they end with; for so many seconds at most."""
     left = {task for task in tasks if task is not None}
     if left:
-        await asyncio.wait(left)
+        await asyncio.wait(left, timeout=within)
 
 
 @contextmanager

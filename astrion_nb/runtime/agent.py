@@ -305,6 +305,8 @@ class Agent:
             return None
         self._close(detail, reason, tell=tell, terminate=terminate)
         task.cancel()
+        self.team.halted.add(task)
+        task.add_done_callback(self.team.halted.discard)
         return task
 
     def detach(self) -> asyncio.Task[None] | None:

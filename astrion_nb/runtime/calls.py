@@ -72,9 +72,13 @@ class Calls:
         tasks = [loop.create_task(self._call(call, n)) for call, n in numbered]
         try:
             await asyncio.gather(*tasks)
-        finally:
+        except BaseException:
+            # The first one to end ends the gathering; the others still put away what they have in hand.
             for task in tasks:
-                task.cancel()
+                if not task.cancelling():
+                    task.cancel()
+            await asyncio.wait(tasks)
+            raise
 
     async def _call(self, call: ToolCall, n: int) -> None:
         agent, team = self._agent, self._agent.team

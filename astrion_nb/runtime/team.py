@@ -80,6 +80,8 @@ class TeamRuntime:
         self._prompts: dict[str, str] = {}
         self.talking: set[int] = set()
         """Sub-agents that are in the middle of an answer."""
+        self.halted: set[asyncio.Task[None]] = set()
+        """Turns that were ended from outside, and put away what they had in hand."""
         self._busy = 0
         self._leader_down = ""
         self._outcome: Outcome | None = None

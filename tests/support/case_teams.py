@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -169,12 +170,17 @@ def created(events: list[Stamped]) -> list[int]:
 
 
 def same(one: TeamState, other: TeamState) -> list[str]:
-    """Return in what two states of a conversation differ; the book of ids apart."""
-    names = ("conversation_id", "title", "questions", "kept", "run", "run_status", "run_text", "run_error")
-    found = [name for name in names if getattr(one, name) != getattr(other, name)]
+    """Return in what two states of a conversation differ; times, which the files round, and the book of ids apart."""
+    own = ("conversation_id", "title", "questions", "kept", "run", "run_status", "run_text", "run_error")
+    found = [name for name in own if getattr(one, name) != getattr(other, name)]
     for number in one.agents.keys() | other.agents.keys():
-        if one.agents.get(number) != other.agents.get(number):
+        mine, its = one.agents.get(number), other.agents.get(number)
+        if mine is None or its is None:
             found.append(f"agent {number}")
+        elif mine != its:
+            names = [item.name for item in fields(mine) if item.name not in ("created_at", "updated_at")]
+            differing = [name for name in names if getattr(mine, name) != getattr(its, name)]
+            found += [f"{mine.display_name}: {name}" for name in differing]
     return found
 
 
