@@ -55,7 +55,14 @@ def resume(kept: Kept, conversation_id: str, *, read_only: bool = False, take_ov
 
 
 def rename(kept: Kept, conversation_id: str, title: str) -> None:
-    """Give a stored conversation another title, the open one too."""
+    """Give a stored conversation another title, the open one too.
+
+    Raises
+    ------
+    ConversationNotFound, ConversationLocked, ConversationBroken
+    StorageError
+        It cannot be written.
+    """
     from ..app import conversations as stored
 
     team = _holding(kept, conversation_id)
@@ -66,7 +73,14 @@ def rename(kept: Kept, conversation_id: str, title: str) -> None:
 
 
 def archive(kept: Kept, conversation_id: str, archived: bool) -> None:
-    """Archive a stored conversation or bring it back, the open one too."""
+    """Archive a stored conversation or bring it back, the open one too.
+
+    Raises
+    ------
+    ConversationNotFound, ConversationLocked, ConversationBroken
+    StorageError
+        It cannot be written.
+    """
     from ..app import conversations as stored
 
     team = _holding(kept, conversation_id)
