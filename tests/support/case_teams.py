@@ -14,19 +14,16 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from astrion_nb.disk import Files
 from astrion_nb.events import AgentCreated, MessageQueued, Stamped, StatusChanged
-from astrion_nb.home import Home
 from astrion_nb.ids import LEADER_ID
 from astrion_nb.llm.openai import OpenAIModel
 from astrion_nb.runtime import limits
 from astrion_nb.runtime.order import Live
-from astrion_nb.state import TeamState
 from astrion_nb.store import conversations
 from astrion_nb.store import journal as journals
 
@@ -167,23 +164,3 @@ def standings(events: list[Stamped], agent: int) -> list[str]:
 def created(events: list[Stamped]) -> list[int]:
     """Return the numbers of the sub-agents that were made."""
     return [stamped.event.agent_id for stamped in events if isinstance(stamped.event, AgentCreated)]
-
-
-def same(one: TeamState, other: TeamState) -> list[str]:
-    """Return in what two states of a conversation differ; times, which the files round, and the book of ids apart."""
-    own = ("conversation_id", "title", "questions", "kept", "run", "run_status", "run_text", "run_error")
-    found = [name for name in own if getattr(one, name) != getattr(other, name)]
-    for number in one.agents.keys() | other.agents.keys():
-        mine, its = one.agents.get(number), other.agents.get(number)
-        if mine is None or its is None:
-            found.append(f"agent {number}")
-        elif mine != its:
-            names = [item.name for item in fields(mine) if item.name not in ("created_at", "updated_at")]
-            differing = [name for name in names if getattr(mine, name) != getattr(its, name)]
-            found += [f"{mine.display_name}: {name}" for name in differing]
-    return found
-
-
-def prepared(folder: Path) -> Home:
-    """Return a home in a folder."""
-    return Home(folder)
