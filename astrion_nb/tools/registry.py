@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Protocol, get_type_hints, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_args, get_type_hints, overload
 
 import orjson
 
@@ -23,7 +23,15 @@ from ..errors import ConfigError, ToolError
 from ..messages import replace_surrogates
 from .plain import plain_schema
 
+if TYPE_CHECKING:
+    from .desk import Desk
+
 Audience = Literal["leader", "member", "both"]
+Effect = Literal["", "read", "write", "run", "net"]
+"""What a tool does outside the team: nothing (or what its author answers for), read or write files, run a
+program, reach a network."""
+Preview = Callable[[Mapping[str, Any], "Desk"], str]
+"""Returns what a person should see of a call before allowing it, beside its arguments."""
 AgentRef = Annotated[int | str, "astrion:agent"]
 """An agent by number or display name; its schema says ``integer``, as the specification does."""
 
@@ -90,11 +98,17 @@ class ToolContext:
     call_id : str
         Id of the tool call.
     team : TeamPort
+    desk : Desk, optional
+        What the base tools work on.
+    output : callable
+        ``output(text)`` shows text while the call goes on; from any thread. Nothing of it is kept.
     """
 
     agent_id: int
     call_id: str
     team: TeamPort
+    desk: Desk | None = None
+    output: Callable[[str], None] = lambda text: None
 
 
 @dataclass(slots=True)
@@ -114,6 +128,10 @@ class Tool:
     scope : str or None
         Kind of the tool: ``team`` for those that stay within the team, of which a small model is
         offered a part; ``None`` for a function of the user's.
+    effect : {"", "read", "write", "run", "net"}
+        What permissions judge it by.
+    preview : callable, optional
+        Returns what a person should see before allowing a call.
     """
 
     name: str
@@ -122,6 +140,8 @@ class Tool:
     audience: Audience = "both"
     side_effects: bool = True
     scope: str | None = None
+    effect: Effect = ""
+    preview: Preview | None = field(default=None, repr=False)
     context_parameter: str | None = None
     is_async: bool = False
     _parameters: dict[str, Any] | None = field(default=None, repr=False)
@@ -249,6 +269,8 @@ def tool(
     audience: Audience = "both",
     side_effects: bool = True,
     scope: str | None = None,
+    effect: Effect = "",
+    preview: Preview | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -259,6 +281,8 @@ def tool(
     audience: Audience = "both",
     side_effects: bool = True,
     scope: str | None = None,
+    effect: Effect = "",
+    preview: Preview | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool.
 
@@ -274,6 +298,10 @@ def tool(
     side_effects : bool
         Set to ``False`` for a function that only computes or reads.
     scope : str, optional
+    effect : {"", "read", "write", "run", "net"}
+        What permissions judge it by; by default its author answers for it, and nobody is asked.
+    preview : callable, optional
+        ``preview(arguments, desk)`` returns what a person should see before allowing a call.
 
     Returns
     -------
@@ -295,8 +323,8 @@ def tool(
     ['text']
     """
     if function is None:
-        return lambda inner: _make(inner, name, description, audience, side_effects, scope)
-    return _make(function, name, description, audience, side_effects, scope)
+        return lambda inner: _make(inner, name, description, audience, side_effects, scope, effect, preview)
+    return _make(function, name, description, audience, side_effects, scope, effect, preview)
 
 
 def _make(
@@ -306,6 +334,8 @@ def _make(
     audience: Audience,
     side_effects: bool,
     scope: str | None,
+    effect: Effect,
+    preview: Preview | None,
 ) -> Tool:
     import re
 
@@ -316,6 +346,7 @@ def _make(
     given.text("tool: scope", scope, none=True)
     given.one_of("tool: audience", audience, ("leader", "member", "both"))
     given.switch("tool: side_effects", side_effects)
+    given.one_of("tool: effect", effect, get_args(Effect))
     tool_name = name if name is not None else str(getattr(function, "__name__", ""))
     if not re.fullmatch(_NAME_PATTERN, tool_name):
         raise ConfigError(
@@ -348,6 +379,8 @@ def _make(
         audience,
         side_effects,
         scope,
+        effect,
+        preview,
         context_parameter,
         inspect.iscoroutinefunction(function),
     )
