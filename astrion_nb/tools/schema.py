@@ -63,6 +63,8 @@ def _resolve(annotation: Any) -> Any:
         base, *metadata = get_args(annotation)
         if "astrion:agent" in metadata:
             return Annotated[Any, PlainValidator(_agent), WithJsonSchema({"type": "integer"})]
+        if base is int or base is float:  # bounds first: they are the number's, and stand in the schema as such
+            return Annotated[(base, *metadata, BeforeValidator(_number))]
         return Annotated[(_resolve(base), *metadata)]
     if get_origin(annotation) in (Union, types.UnionType):
         left = [item for item in get_args(annotation) if item is not type(None)]
@@ -103,6 +105,7 @@ def build(
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         told = str(error.message).split("\n")[0].split(". ")[0]
         raise ConfigError(f"tool {name!r}: a parameter's type has no JSON form ({told}); use plain types") from None
+    schema = _inlined(schema)
     out: dict[str, Any] = {"type": "object", "properties": {}}
     for key, value in schema.get("properties", {}).items():
         value.pop("default", None)
@@ -113,6 +116,33 @@ def build(
     if "$defs" in schema:
         out["$defs"] = schema["$defs"]
     return out, model, frozenset(names), frozenset(optional)
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Put every definition where it is referred to, unless one holds itself: not every endpoint follows references."""
+    defined = schema.get("$defs", {})
+    recursive = False
+
+    def filled(value: Any, inside: tuple[str, ...]) -> Any:
+        nonlocal recursive
+        if isinstance(value, list):
+            return [filled(item, inside) for item in value]
+        if not isinstance(value, dict):
+            return value
+        reference = value.get("$ref")
+        if not isinstance(reference, str):
+            return {key: filled(item, inside) for key, item in value.items() if key != "$defs"}
+        name = reference.removeprefix("#/$defs/")
+        if name in inside:
+            recursive = True
+            return value
+        whole = {key: item for key, item in defined[name].items() if key != "title"}
+        if isinstance(told := whole.get("description"), str):
+            whole["description"] = told.split("\n\n")[0].replace("\n", " ")
+        return filled({**whole, **{key: item for key, item in value.items() if key != "$ref"}}, (*inside, name))
+
+    made = filled(schema, ())
+    return schema if recursive else made
 
 
 def _ordered(value: dict[str, Any]) -> dict[str, Any]:
