@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -29,11 +30,10 @@ MOST_DIFF = 8_000
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_ENDS = re.compile(r"\r\n|\n|\r")
 _ENCODINGS = ("utf-8", "gb18030")
 
 
@@ -102,6 +102,12 @@ def decoded(data: bytes, path: str) -> tuple[str, str]:
     )
 
 
+def lines_in(text: str) -> list[str]:
+    """Return the lines of a text, without their ends: of those that editors and programs count as ends alone."""
+    found = _ENDS.split(text)
+    return found[:-1] if found[-1] == "" else found
+
+
 @tool(
     name="read_file",
     description="读取工作区中的文本文件，每行前带行号。文件较长时用 start 和 lines 分段读取。",
@@ -116,7 +122,7 @@ def read_file(
 ) -> str:
     """Return numbered lines of a text file."""
     text, encoding = decoded(desk_of(context).workspace.read(path, MOST_BYTES), path)
-    every = text.splitlines()
+    every = lines_in(text)
     if not every:
         return "[empty file]"
     if start > len(every):
@@ -229,7 +235,7 @@ def _lines_of(old: str, text: str, most: int = 10) -> list[int]:
 def _nearest(old: str, text: str) -> str:
     """Say which line is most like the first one that was looked for, and whether only spaces differ."""
     wanted = next((line for line in old.splitlines() if line.strip()), "")
-    lines = text.splitlines()
+    lines = lines_in(text)
     if not wanted or len(lines) > 20_000:
         return ""
     bare = " ".join(wanted.split())
@@ -275,12 +281,12 @@ def _outcome(path: str, before: bytes | None, after: str) -> dict[str, Any]:
 
 def _counts(old: str, new: str) -> tuple[int, int]:
     plus = minus = 0
-    for line in difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm=""):
+    for line in difflib.unified_diff(lines_in(old), lines_in(new), n=0, lineterm=""):
         plus += line.startswith("+") and not line.startswith("+++")
         minus += line.startswith("-") and not line.startswith("---")
     return plus, minus
 
 
 def _diff(path: str, old: str, new: str) -> str:
-    made = "\n".join(difflib.unified_diff(old.splitlines(), new.splitlines(), f"a/{path}", f"b/{path}", lineterm=""))
+    made = "\n".join(difflib.unified_diff(lines_in(old), lines_in(new), f"a/{path}", f"b/{path}", lineterm=""))
     return made if len(made) <= MOST_DIFF else f"{made[:MOST_DIFF]}\n[cut: {len(made) - MOST_DIFF} more characters]"

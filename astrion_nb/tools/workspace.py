@@ -18,7 +18,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -150,11 +150,19 @@ class Workspace:
             raise ToolError(f"path: {shown(path)} has more than {limit:,} bytes")
         return data
 
-    def entries(self, path: str = ".") -> Iterator[Entry]:
+    def entries(
+        self, path: str = ".", *, skip: Callable[[str, bool], bool] = lambda path, folder: False
+    ) -> Iterator[Entry]:
         """Yield what lies beneath a folder, folders before what they hold, in order of names.
 
         Links are passed over, and so are closed folders and unfinished files. A folder that cannot be
         read is passed over too.
+
+        Parameters
+        ----------
+        path : str
+        skip : callable
+            ``skip(path, folder)``: whether to pass over it, and all that it holds.
 
         Raises
         ------
@@ -171,9 +179,11 @@ class Workspace:
                     if error.errno == errno.ENOTDIR:
                         raise ToolError(f"path: {shown(path)} is a file, not a folder") from None
                     raise _told(path, error) from None
-        return self._beneath(top, tuple(parts))
+        return self._beneath(top, tuple(parts), skip)
 
-    def _beneath(self, folder: int | Path, parts: tuple[str, ...]) -> Iterator[Entry]:
+    def _beneath(
+        self, folder: int | Path, parts: tuple[str, ...], skip: Callable[[str, bool], bool]
+    ) -> Iterator[Entry]:
         try:
             try:
                 found = sorted(os.scandir(folder), key=lambda item: item.name)
@@ -187,10 +197,13 @@ class Workspace:
                     kind = item.stat(follow_symlinks=False)
                 except OSError:
                     continue  # gone meanwhile
+                name, is_folder = "/".join(here), stat.S_ISDIR(kind.st_mode)
+                if skip(name, is_folder):
+                    continue
                 if stat.S_ISREG(kind.st_mode):
-                    yield Entry("/".join(here), False, kind.st_size)
-                elif stat.S_ISDIR(kind.st_mode):
-                    yield Entry("/".join(here), True, 0)
+                    yield Entry(name, False, kind.st_size)
+                elif is_folder:
+                    yield Entry(name, True, 0)
                     if len(here) >= DEEPEST:
                         continue
                     try:
@@ -198,7 +211,7 @@ class Workspace:
                         inner = self._open(folder, item.name, _FOLDER) if within else Path(item.path)
                     except OSError:
                         continue
-                    yield from self._beneath(inner, here)
+                    yield from self._beneath(inner, here, skip)
         finally:
             if isinstance(folder, int):
                 os.close(folder)
