@@ -48,10 +48,13 @@ class Shell:
         Through bubblewrap: no network, only the workspace writable.
     secrets : tuple of str
         Names of environment variables that no command sees, beside those whose names tell.
+    values : tuple of str
+        Keys: a variable that holds one is not passed on, whatever its name.
     """
 
     sandbox: bool = False
     secrets: tuple[str, ...] = ()
+    values: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
