@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, get_args
 
+from .approval import Approval
 from .envelope import KINDS, Kind
 from .messages import Message, Usage
 
@@ -259,6 +260,16 @@ class ModelLoading:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """A tool has something to show while its call goes on."""
+
+    tag: ClassVar[str] = "tool_output"
+    agent_id: int
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class UsageCounted:
     """Tokens of a request that brought no message (a failed try): counted once, as waste."""
 
@@ -328,6 +339,27 @@ class AnswerKept:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalAsked:
+    """``asker`` waits for the person to allow a call."""
+
+    tag: ClassVar[str] = "approval_asked"
+    question_id: str
+    asker: int
+    approval: Approval
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalGiven:
+    """The person, or the time that has passed, has allowed or denied a call; ``lasting``: all of its kind."""
+
+    tag: ClassVar[str] = "approval_given"
+    question_id: str
+    ok: bool
+    reason: str
+    lasting: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Warned:
     """Something that a person should know and that stops nothing."""
 
@@ -354,12 +386,15 @@ Event = (
     | QuestionReminded
     | QuestionPassed
     | AnswerKept
+    | ApprovalAsked
+    | ApprovalGiven
+    | ToolOutput
     | Warned
 )
 
 TYPES: dict[str, type[Any]] = {cls.tag: cls for cls in get_args(Event)}
 
-FLEETING = (TextStreamed, RequestStarted, ModelLoading)
+FLEETING = (TextStreamed, RequestStarted, ModelLoading, ToolOutput)
 """Events that are shown and never stored."""
 
 
@@ -391,6 +426,7 @@ _NESTED: dict[str, tuple[Callable[[Any], Any], Callable[[Mapping[str, Any]], Any
     "item": (PendingMessage.to_json, PendingMessage.from_json),
     "message": (Message.to_json, Message.from_json),
     "usage": (Usage.to_json, Usage.from_json),
+    "approval": (Approval.to_json, Approval.from_json),
 }
 _FIELDS: dict[type[Any], tuple[str, ...]] = {cls: tuple(f.name for f in fields(cls)) for cls in TYPES.values()}
 

@@ -12,9 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
+from .approval import Approval
 from .events import (
     AgentCreated,
     AnswerKept,
+    ApprovalAsked,
+    ApprovalGiven,
     ConversationFiled,
     ConversationStarted,
     Detail,
@@ -34,6 +37,7 @@ from .events import (
     Status,
     StatusChanged,
     TextStreamed,
+    ToolOutput,
     UsageCounted,
     Warned,
 )
@@ -62,9 +66,13 @@ class Question:
     call_id : str
         The asker's tool call; empty when the person asks.
     tool : str
-        ``ask_master``, ``ask_sub_agent``, ``ask_other_agent`` or ``human``.
+        ``ask_master``, ``ask_sub_agent``, ``ask_other_agent``, ``human`` or ``approval``.
     seq : int
         When it was asked; of two waits that would close a cycle the later is refused (decision 56).
+    approval : Approval or None
+        What the person is asked to allow, where it is that: then no text is an answer.
+    allowed : bool
+        Whether it was.
     """
 
     id: str
@@ -82,6 +90,8 @@ class Question:
     reason: str = ""
     reminded: bool = False
     passed: bool = False
+    approval: Approval | None = None
+    allowed: bool = False
 
     @property
     def answerer(self) -> int:
@@ -196,6 +206,8 @@ class TeamState:
     """Those among them that are open, oldest first: so few that who looks at them looks at nothing else."""
     kept: dict[str, AnswerKept] = field(default_factory=dict)
     """Answers that came before their question, by question id."""
+    grants: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Kinds of calls that the person has allowed, by agent."""
     run: int = 0
     run_status: Literal["", "running", "completed", "failed", "stopped", "timed_out", "interrupted"] = ""
     run_text: str = ""
@@ -283,7 +295,7 @@ def apply(state: TeamState, event: Event, *, seq: int, t: float) -> None:
         The event names an agent or question that the state does not have.
     """
     match event:
-        case TextStreamed() | RequestStarted() | ModelLoading():
+        case TextStreamed() | RequestStarted() | ModelLoading() | ToolOutput():
             return
         case MessageAppended():
             agent = state.agents[event.agent_id]
@@ -343,6 +355,8 @@ def _apply_conversation(
     | QuestionReminded
     | QuestionPassed
     | AnswerKept
+    | ApprovalAsked
+    | ApprovalGiven
     | Warned,
     seq: int,
     t: float,
@@ -396,6 +410,21 @@ def _apply_conversation(
             state.questions[event.question_id].passed = True
         case AnswerKept():
             state.kept[event.question_id] = event
+        case ApprovalAsked():
+            asked = event.approval
+            question = Question(
+                event.question_id, event.asker, HUMAN_ID, asked.tool, asked.call_id, "approval", seq, t, approval=asked
+            )
+            state.questions[event.question_id] = state.waits[event.question_id] = question
+            state.ids.take(event.question_id)
+        case ApprovalGiven():
+            question = state.questions[event.question_id]
+            question.status, question.answered_by = "answered", HUMAN_ID
+            question.allowed, question.reason = event.ok, event.reason
+            state.waits.pop(event.question_id, None)
+            if event.ok and event.lasting and question.approval is not None:
+                held, kind = state.grants.get(question.asker, ()), question.approval.kind
+                state.grants[question.asker] = (*(one for one in held if one != kind), kind)
         case Warned():
             state.warnings.append(event.text)
         case _:

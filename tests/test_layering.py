@@ -19,7 +19,7 @@ import astrion_nb
 PACKAGE = Path(astrion_nb.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-VALUES = ("errors", "given", "ids", "printable", "messages", "envelope", "events", "state", "status")
+VALUES = ("approval", "errors", "given", "ids", "printable", "messages", "envelope", "events", "state", "status")
 ROLES = ("role", "roles", "rolefile", "prompts")
 DISK = ("disk", "lock")
 
@@ -31,7 +31,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "roles": ("home", "disk"),
     "llm": (),
     "a2n": (),
-    "runtime": ("llm.model", "tools.registry", "a2n"),
+    "runtime": ("llm.model", "tools.registry", "tools.permissions", "tools.desk", "a2n"),
     "tools": ("roles",),
     "store": ("home", "disk"),
     "replay": ("llm.model", "runtime.order", "disk"),

@@ -15,9 +15,27 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ToolError
+from ..events import ToolOutput
 
 if TYPE_CHECKING:
     from .agent import Agent
+
+
+def output_of(agent: Agent, call_id: str) -> Callable[[str], None]:
+    """Return what shows text of a call while it goes on, from any thread; late text is shown nowhere."""
+    loop = asyncio.get_running_loop()
+
+    def show(text: str) -> None:
+        if call_id in agent.state.open_calls:
+            agent.team.bus.publish(ToolOutput(agent.id, call_id, agent.team.ports.hide(text)))
+
+    def output(text: str) -> None:
+        try:
+            loop.call_soon_threadsafe(show, text)
+        except RuntimeError:
+            return  # the team's loop is closed: nobody looks any more
+
+    return output
 
 
 class CallPort:

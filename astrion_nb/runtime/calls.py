@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
+from ..approval import digest_of
 from ..errors import AstrionError, StorageError, failure_text
 from ..events import MessageAppended
 from ..messages import Message, ToolCall
 from ..state import Question
-from ..tools.registry import TeamPort, ToolContext, error_text, result_text
-from .called import CallPort
+from ..tools.registry import TeamPort, Tool, ToolContext, error_text, result_text
+from .approvals import refusal, settled
+from .called import CallPort, output_of
 from .stored import UsedIds
 
 if TYPE_CHECKING:
@@ -90,25 +93,33 @@ class Calls:
             await order.admit(agent.name, "tool", n)
             text = error_text(team.ports.hide(failure_text(error)))
         else:
-            if tool.side_effects:
-                await team.bus.durable()
-            await order.admit(agent.name, "tool", n)
-            if self._started is not None:
-                self._started.add(call.id)
-            try:
-                port = team.port if tool.scope == "team" else cast(TeamPort, CallPort(agent, call.id))
-                value = await tool.call(arguments, ToolContext(agent.id, call.id, port))
-                text = team.ports.hide(result_text(value))
-            except StorageError:
-                raise
-            except BaseException as error:  # one of a tool's own ends its call and nothing else
-                if isinstance(error, GeneratorExit) or _is_cancelled(error):
-                    raise
-                if not isinstance(error, AstrionError):
-                    log.info("tool %s failed", call.name, exc_info=True)
-                text = error_text(team.ports.hide(failure_text(error)))
+            why_not = "" if tool.scope == "team" else await refusal(agent, call, tool, arguments, n)
+            text = await self._perform(call, tool, arguments, n, why_not)
         await order.admit(agent.name, "result", n)
         self._append(call, text)
+
+    async def _perform(self, call: ToolCall, tool: Tool, arguments: Mapping[str, Any], n: int, why_not: str) -> str:
+        """Run a call that may happen; returns the text of its result."""
+        agent, team = self._agent, self._agent.team
+        if tool.side_effects and not why_not:
+            await team.bus.durable()
+        await team.order.admit(agent.name, "tool", n)
+        if why_not:
+            return error_text(why_not)
+        if self._started is not None:
+            self._started.add(call.id)
+        try:
+            port = team.port if tool.scope == "team" else cast(TeamPort, CallPort(agent, call.id))
+            context = ToolContext(agent.id, call.id, port, team.ports.desk, output_of(agent, call.id))
+            return team.ports.hide(result_text(await tool.call(arguments, context)))
+        except StorageError:
+            raise
+        except BaseException as error:  # one of a tool's own ends its call and nothing else
+            if isinstance(error, GeneratorExit) or _is_cancelled(error):
+                raise
+            if not isinstance(error, AstrionError):
+                log.info("tool %s failed", call.name, exc_info=True)
+            return error_text(team.ports.hide(failure_text(error)))
 
     def _append(self, call: ToolCall, text: str) -> None:
         agent = self._agent
@@ -129,9 +140,25 @@ class Calls:
 
     async def _resume(self, question: Question, n: int) -> None:
         call, _ = self._agent.state.open_calls[question.call_id]
-        result = await self._agent.team.port.answer_result(question)
+        if question.approval is not None:
+            text = await self._resume_approval(call, question, n)
+        else:
+            text = result_text(await self._agent.team.port.answer_result(question))
         await self._agent.team.order.admit(self._agent.name, "result", n)
-        self._append(call, result_text(result))
+        self._append(call, text)
+
+    async def _resume_approval(self, call: ToolCall, question: Question, n: int) -> str:
+        """A call that had not begun when the program ended, because it waited to be allowed, happens now if it is."""
+        agent = self._agent
+        why_not = await settled(agent, question)
+        try:
+            if not why_not and (question.approval is None or question.approval.digest != digest_of(agent.id, call)):
+                why_not = "not allowed: the call is another one than was approved"
+            tool = agent.tools[call.name]
+            arguments = tool.parse(call.arguments)
+        except Exception as error:  # the tool is another one now, or gone
+            return error_text(agent.team.ports.hide(failure_text(error)))
+        return await self._perform(call, tool, arguments, n, why_not)
 
     def close(self, how: str, keep: set[str] | frozenset[str] = frozenset()) -> None:
         """Give every open tool call a result that says how it ended (decision 22)."""

@@ -16,6 +16,7 @@ from ..events import AgentCreated, Source, Warned
 from ..ids import HUMAN_ID, LEADER_ID, abbreviation, display_name
 from ..state import AgentState, Question, summary
 from ..tools.registry import RoleLike
+from .approvals import why_not
 from .names import find, numbers
 from .notes import note
 from .waits import ADVICE, NO_PERSON, PERSON_WAITS
@@ -207,6 +208,9 @@ class Port:
 
     def outcome(self, question: Question) -> dict[str, Any]:
         """Return the asker's tool result for a question that is answered or closed."""
+        if question.approval is not None:
+            told = "interrupted: the program ended when it had just been allowed; it was not run again"
+            return {"success": False, "error": why_not(question) or told}
         if question.status == "answered":
             return {"success": True, "question_id": question.id, "answer": self._team.waits.envelope(question)}
         advised = question.reason.startswith((NO_PERSON, PERSON_WAITS)) and ADVICE not in question.reason

@@ -11,6 +11,8 @@ from typing import Any
 
 from ..llm.model import Model
 from ..messages import Usage
+from ..tools.desk import Desk
+from ..tools.permissions import Policy
 from ..tools.registry import RoleLike
 from .bus import Journal
 from .compaction import as_it_is
@@ -48,6 +50,12 @@ class Ports:
         ``scrub(text)``: how a recording holds a text, where there is one.
     hide : callable
         ``hide(text)`` returns what a tool returned or raised without the keys that are configured.
+    desk : Desk, optional
+        What the base tools work on.
+    policy : callable
+        ``policy(role_id)``: what the tools of a role's agents may do; of the leader's for an empty text.
+    patience : float
+        Seconds that a person has to allow a call; 0 for no limit.
     noted : callable
         ``noted(name, value)`` returns the value; a recording keeps it, and a replay returns the one that was kept.
     """
@@ -67,4 +75,7 @@ class Ports:
     context: Callable[[str], int | None] = lambda key: None
     scrub: Callable[[str], str] = as_it_is
     hide: Callable[[str], str] = lambda text: text
+    desk: Desk | None = None
+    policy: Callable[[str], Policy] = lambda role_id: Policy("auto")
+    patience: float = 600.0
     noted: Callable[[str, Any], Any] = lambda name, value: value

@@ -15,10 +15,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from ..approval import Approval
 from ..envelope import Envelope, render
 from ..errors import AgentTerminated, NobodyToAnswer, QuestionError, TeamError, WouldDeadlock
 from ..events import (
     AnswerKept,
+    ApprovalAsked,
+    ApprovalGiven,
     MessageQueued,
     PendingMessage,
     QuestionAnswered,
@@ -200,12 +203,33 @@ class Waits:
         if kept is not None and kept.asker == asker and kept.by == target:
             self._settle(question, kept.by, kept.answer)
             return question
-        if asker != HUMAN_ID and state.agents[asker].status != "waiting":
-            self._bus.publish(StatusChanged(asker, "waiting"))
-            self._changed(asker)
+        self._begin_to_wait(asker)
         if target != HUMAN_ID:
             self._deliver(target, self._item(question))
         return question
+
+    def ask_approval(self, asker: int, approval: Approval) -> Question:
+        """Ask the person to allow a call, without waiting; :meth:`answered` waits.
+
+        Raises
+        ------
+        WouldDeadlock
+            The person waits for the asker.
+        NobodyToAnswer
+            No person can act here.
+        """
+        if not self._human_can_act():
+            raise NobodyToAnswer(NO_PERSON)
+        self._refuse_cycle(asker, HUMAN_ID)
+        question_id = self._state.ids.free("ask", self._state.agents[asker].abbreviation or LEADER_ABBREVIATION)
+        self._bus.publish(ApprovalAsked(question_id, asker, approval))
+        self._begin_to_wait(asker)
+        return self._state.questions[question_id]
+
+    def _begin_to_wait(self, asker: int) -> None:
+        if asker != HUMAN_ID and self._state.agents[asker].status != "waiting":
+            self._bus.publish(StatusChanged(asker, "waiting"))
+            self._changed(asker)
 
     def _item(self, question: Question) -> PendingMessage:
         asker = question.asker
@@ -258,6 +282,11 @@ class Waits:
         if question is None:
             return self._keep(by, asker, question_id, text)
         owner = state.name_of(question.asker)
+        if question.approval is not None:
+            raise QuestionError(
+                f"{question_id} asks for an approval, which no text gives: %astrion approve {question_id}, or "
+                f"%astrion deny {question_id} REASON (team.approve, team.deny)"
+            )
         if question.status == "answered":
             raise QuestionError(f"{question_id} is already answered, by {title_of(state, question.answered_by or 0)}")
         if question.status == "closed":
@@ -273,6 +302,38 @@ class Waits:
             )
         self._settle(question, by, text)
         return "answered"
+
+    def approve(self, question_id: str, digest: str | None, *, ok: bool, reason: str, lasting: bool) -> None:
+        """Allow or deny a call; what is said comes from the person, or from the time that has passed.
+
+        Parameters
+        ----------
+        question_id : str
+        digest : str or None
+            Of what the person has seen; ``None`` where the id was typed.
+        ok : bool
+        reason : str
+        lasting : bool
+            Whether all calls of this kind are allowed to this agent.
+
+        Raises
+        ------
+        QuestionError
+            No such request, one that is settled, or another one than was seen; nothing is changed.
+        """
+        question = self._state.questions.get(question_id)
+        if question is None or question.approval is None:
+            waiting = [one.id for one in self._state.open_questions() if one.approval is not None]
+            known = f"open are: {', '.join(waiting)}" if waiting else "none is open"
+            raise QuestionError(f"{question_id!r} is no request for an approval; {known}")
+        if question.status == "answered":
+            raise QuestionError(f"{question_id} is already {'allowed' if question.allowed else 'denied'}")
+        if question.status == "closed":
+            raise QuestionError(f"{question_id} has expired ({question.reason})")
+        if digest is not None and digest != question.approval.digest:
+            raise QuestionError(f"{question_id} asks for another call than the one that was shown; look at it again")
+        self._bus.publish(ApprovalGiven(question_id, ok, reason, lasting))
+        self._release(question)
 
     def _keep(self, by: int, asker: int | None, question_id: str, text: str) -> str:
         state = self._state

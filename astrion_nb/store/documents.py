@@ -16,7 +16,7 @@ from typing import Any
 
 from ..ids import LEADER_ID
 from ..messages import Message
-from ..state import AgentState, TeamState
+from ..state import AgentState, Question, TeamState
 from .json_form import awkward, dump
 from .version import SCHEMA_VERSION
 
@@ -188,6 +188,13 @@ def render_messages(before: dict[str, Any], messages: list[Message], after: dict
     yield (b"\n  ]," if messages else head + b"],") + dump(after)[1:]
 
 
+def _question(question: Question) -> dict[str, Any]:
+    out = {key: getattr(question, key) for key in QUESTION}
+    if question.approval is not None:
+        out |= {"approval": question.approval.to_json(), "allowed": question.allowed}
+    return out
+
+
 def runtime_document(state: TeamState) -> dict[str, Any]:
     """Return ``runtime.json``: what the data model's documents do not hold."""
     run = {"number": state.run, "status": state.run_status, "text": state.run_text, "error": state.run_error}
@@ -196,14 +203,12 @@ def runtime_document(state: TeamState) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "seq": state.own_seq,
         "run": {**run, **state.extra.get("run", {})},
-        "questions": [
-            {**{key: getattr(question, key) for key in QUESTION}, **asked.get(question.id, {})}
-            for question in state.questions.values()
-        ],
+        "questions": [{**_question(question), **asked.get(question.id, {})} for question in state.questions.values()],
         "kept_answers": [
             {**{key: getattr(kept, key) for key in KEPT}, **early.get(kept.question_id, {})}
             for kept in state.kept.values()
         ],
         "warnings": list(state.warnings),
+        **({"grants": {str(number): list(kinds) for number, kinds in state.grants.items()}} if state.grants else {}),
         **state.extra.get(RUNTIME, {}),
     }

@@ -16,7 +16,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ..events import AgentCreated, Event, MessageAppended, MessageQueued
+from ..events import AgentCreated, ApprovalAsked, Event, MessageAppended, MessageQueued
 from ..given import shown
 from ..messages import Message, Usage
 
@@ -86,6 +86,8 @@ def check_event(event: Event) -> None:
         check(event.item, free="source")
         if too_deep(event.item.extra):
             raise ValueError("the message is nested too deeply")
+    elif isinstance(event, ApprovalAsked):
+        check(event.approval)
 
 
 def check_message(message: Message) -> None:

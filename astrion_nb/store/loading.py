@@ -280,6 +280,7 @@ class _Reader:
         state.waits = {question.id: question for question in questions if question.status == "open"}
         kept = [reading.read_kept(item) for item in data["kept_answers"]]
         state.kept = {answer.question_id: answer for answer in kept}
+        state.grants = reading.read_grants(data.get("grants") or {})
         state.warnings = [_text({"a warning": text}, "a warning") for text in data["warnings"]]
         state.own_seq = max(state.own_seq, data["seq"])
         unknown = {

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from ..approval import Approval
 from ..events import AnswerKept, PendingMessage
 from ..messages import Message, ToolCall, Usage
 from ..state import Question
@@ -42,12 +43,12 @@ AGENT_KEYS = _keys(
 )
 LEADER_MESSAGES_KEYS = _keys("id title created_at updated_at messages metadata token_statistics seq")
 AGENT_MESSAGES_KEYS = _keys("agent_id role_id display_name created_at updated_at messages token_statistics seq")
-RUNTIME_KEYS = _keys("schema_version seq run questions kept_answers warnings")
+RUNTIME_KEYS = _keys("schema_version seq run questions kept_answers warnings grants")
 RUN_KEYS = _keys("number status text error")
 CALL_KEYS = _keys("tool_call_id tool_name question_id created_at")
 STATISTICS_KEYS = _keys("input output total by_model")
 USAGE_KEYS = _keys("input output total cached reasoning")
-QUESTION_KEYS, KEPT_KEYS = frozenset(QUESTION), frozenset(KEPT)
+QUESTION_KEYS, KEPT_KEYS = frozenset((*QUESTION, "approval", "allowed")), frozenset(KEPT)
 
 # The generated __init__ of a frozen class looks up each field by name: a third of what reading takes.
 _new = object.__new__
@@ -160,8 +161,16 @@ def read_question(data: Mapping[str, Any]) -> Question:
     """Read a question of ``runtime.json``."""
     question = Question(**{key: data[key] for key in QUESTION})
     check(question)
+    if data.get("approval") is not None:
+        question.approval, question.allowed = Approval.from_json(data["approval"]), data.get("allowed") is True
+        check(question.approval)
     read_time(question.created_at)
     return question
+
+
+def read_grants(data: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
+    """Read what the person has allowed each agent."""
+    return {int(number): tuple(str(kind) for kind in kinds) for number, kinds in data.items()}
 
 
 def read_kept(data: Mapping[str, Any]) -> AnswerKept:

@@ -17,7 +17,6 @@ from pydantic import Field
 
 from ..errors import ToolError
 from ..given import shown
-from ..home import extra_command
 from .desk import Desk, Web
 from .files import desk_of
 from .net import Answer, fetch
@@ -25,6 +24,7 @@ from .registry import ToolContext, tool
 
 MOST_TEXT = 20_000
 """Characters of a page that one call shows."""
+_INSTALL = "a person can install it (pip install 'astrion-nb[web]')"
 _TEXTS = ("text/", "application/json", "application/xml", "application/xhtml+xml", "application/javascript")
 
 
@@ -50,7 +50,7 @@ async def _ddgs(query: str, count: int, web: Web) -> list[Hit]:
         from ddgs import DDGS
         from ddgs.exceptions import DDGSException
     except ImportError:
-        raise ToolError(f"web_search needs an extra: a person can install it ({extra_command('web')})") from None
+        raise ToolError(f"web_search needs an extra: {_INSTALL}") from None
 
     def ask() -> list[dict[str, Any]]:
         try:
@@ -197,7 +197,7 @@ def _main_text(answer: Answer) -> str:
     try:
         import trafilatura
     except ImportError:
-        raise ToolError(f"extract_webpage needs an extra: a person can install it ({extra_command('web')})") from None
+        raise ToolError(f"extract_webpage needs an extra: {_INSTALL}") from None
 
     source: str | bytes = answer.data
     if answer.charset:

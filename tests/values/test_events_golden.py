@@ -84,8 +84,8 @@ def test_a_broken_event_is_refused_with_a_value_error_or_read(name: str, data: s
         pass
 
 
-def test_fleeting_events_are_the_three_live_ones() -> None:
-    assert {cls.tag for cls in FLEETING} == {"text_streamed", "request_started", "model_loading"}
+def test_fleeting_events_are_the_four_live_ones() -> None:
+    assert {cls.tag for cls in FLEETING} == {"text_streamed", "request_started", "model_loading", "tool_output"}
 
 
 def test_each_event_touches_one_agent_or_the_conversation() -> None:

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.journals import NoJournal
 
+from astrion_nb.approval import Approval
 from astrion_nb.events import (
     FLEETING,
     TYPES,
     AgentCreated,
     AnswerKept,
+    ApprovalAsked,
+    ApprovalGiven,
     ConversationFiled,
     ConversationStarted,
     Event,
@@ -34,6 +37,7 @@ from astrion_nb.events import (
     RunStarted,
     StatusChanged,
     TextStreamed,
+    ToolOutput,
     UsageCounted,
     Warned,
     from_json,
@@ -324,6 +328,14 @@ def histories(draw: st.DrawFn) -> list[Event]:
                 events.append(QuestionReminded(which))
             case "question_passed":
                 events.append(QuestionPassed(which))
+            case "approval_asked":
+                questions.append(f"q{count}")
+                approval = Approval(f"c{count}", "run_command", "{}", text, f"kind {draw(st.integers(0, 2))}", "d", 0.0)
+                events.append(ApprovalAsked(questions[-1], who, approval))
+            case "approval_given":
+                events.append(ApprovalGiven(which, draw(st.booleans()), text, draw(st.booleans())))
+            case "tool_output":
+                events.append(ToolOutput(who, f"c{count}", text))
             case "answer_kept":
                 events.append(AnswerKept(f"q{count + 1}", who, who, text))
             case "conversation_filed":
