@@ -7,7 +7,7 @@ Everything that a team is made of is put together here, once; what it is asked t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import ConfigError
@@ -16,6 +16,7 @@ from ..prompts import base_prompt
 from ..runtime.limits import Limits
 from ..runtime.ports import Ports
 from ..runtime.team import TeamRuntime
+from ..tools.permissions import USUAL, Policy
 from ..tools.registry import Tool, toolbox
 from .cassettes import LiveSession, attach
 from .config import Config, in_call
@@ -43,6 +44,7 @@ class Plan:
     limits: Limits
     project_path: str
     human: bool | None
+    permission: Policy
     access: Literal["own", "read", "take over"] = "own"
     """Of a stored conversation: refused when it is open elsewhere, read only, or taken from whoever has it."""
 
@@ -182,6 +184,11 @@ def _begin(
             text = text.replace(secret.reveal(), "[hidden]")
         return text
 
+    policy = plan.permission
+    if order.replaying or policy.mode != USUAL:  # a recording speaks of what is not usual
+        mode = session.fact("permission", USUAL if order.replaying else policy.mode)
+        policy = replace(policy, mode=mode)
+
     ports = Ports(
         journal=conversation,
         order=order,
@@ -198,6 +205,7 @@ def _begin(
         context=context,
         scrub=session.scrub,
         hide=hide,
+        policy=lambda role_id: policy,
         noted=session.fact,
     )
     runtime = TeamRuntime(conversation.state, ports, leader_tools=boxes[0], member_tools=boxes[1], limits=plan.limits)

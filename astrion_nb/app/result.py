@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from ..approval import Approval
 from ..events import Event, MessageAppended, QuestionClosed
 from ..ids import HUMAN_ID
 from ..messages import Usage
@@ -61,12 +62,15 @@ class QuestionInfo:
     asker, answerer : str
         Display names; ``human`` for the person.
     text : str
+    approval : Approval or None
+        What the person is asked to allow, where it is that.
     """
 
     question_id: str
     asker: str
     answerer: str
     text: str
+    approval: Approval | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ def agent_info(state: TeamState, agent: AgentState) -> AgentInfo:
 def question_infos(state: TeamState, *, for_human: bool = False) -> tuple[QuestionInfo, ...]:
     """Return the open questions, oldest first; with ``for_human`` only those a person is to answer."""
     return tuple(
-        QuestionInfo(q.id, state.name_of(q.asker), state.name_of(q.answerer), q.content)
+        QuestionInfo(q.id, state.name_of(q.asker), state.name_of(q.answerer), q.content, q.approval)
         for q in state.open_questions()
         if not for_human or q.answerer == HUMAN_ID
     )

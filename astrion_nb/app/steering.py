@@ -161,6 +161,44 @@ class Steered(Lived):
         runtime.port.answer(HUMAN_ID, None, question_id, text)
         await runtime.bus.durable()
 
+    async def approve(self, question_id: str, *, lasting: bool = False, digest: str | None = None) -> None:
+        """Allow a call that waits for the person.
+
+        Parameters
+        ----------
+        question_id : str
+            As :attr:`~astrion_nb.app.observed.Observed.questions` names it.
+        lasting : bool
+            Allow the agent all further calls of this kind, too.
+        digest : str, optional
+            Of what was seen: another call is not allowed then.
+
+        Raises
+        ------
+        QuestionError
+            No such request, one that is settled, or another one than was seen.
+        """
+        await self._judge(question_id, True, "", lasting, digest)
+
+    async def deny(self, question_id: str, reason: str = "", *, digest: str | None = None) -> None:
+        """Deny a call that waits for the person; the model reads the reason.
+
+        Raises
+        ------
+        QuestionError
+            No such request, or one that is settled.
+        """
+        given.text("deny: reason", reason)
+        await self._judge(question_id, False, reason, False, digest)
+
+    async def _judge(self, question_id: str, ok: bool, reason: str, lasting: bool, digest: str | None) -> None:
+        given.text("approve: question_id", question_id, empty="name the request")
+        given.switch("approve: lasting", lasting)
+        runtime = await self.open()
+        await self._admit(runtime)
+        runtime.waits.approve(question_id, digest, ok=ok, reason=reason, lasting=lasting)
+        await runtime.bus.durable()
+
     async def stop(self, agent: int | str | None = None, reason: str = "") -> None:
         """Stop the whole team, or one agent; everybody stays addressable."""
         if agent is not None:

@@ -21,6 +21,7 @@ from ..home import Home, as_home
 from ..role import check_role
 from ..runtime.limits import Limits
 from ..state import summary
+from ..tools.permissions import Policy
 from ..tools.registry import Tool, tool
 from .config import Config, in_call
 from .lifetime import begun, ended
@@ -62,8 +63,9 @@ class Team(Steered):
     replay, record : path, optional
         A cassette to play, or to write.
     permission : {"ask", "read-only", "auto"}
-        What tools that touch the world may do. Nothing asks for it yet: the team's own tools touch
-        nothing, and a function in ``tools`` always runs.
+        What tools with an ``effect`` may do: ``ask`` lets them read, and asks the person for everything else
+        (:meth:`approve`, :meth:`deny`); where no person can act, that is denied. A function without an
+        ``effect`` is its author's to answer for, and runs.
     tools : iterable of callable or Tool
         Further tools; plain functions are made tools.
     limits : Limits
@@ -152,6 +154,7 @@ class Team(Steered):
             limits=limits or Limits(),
             project_path=str(Path(project_path or ".").resolve()),
             human=human,
+            permission=Policy(permission),
             access="read" if read_only else "take over" if take_over else "own",
         )
         super().__init__(plan)

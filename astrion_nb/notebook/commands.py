@@ -166,6 +166,39 @@ def terminate(session: Session, arguments: Any, rest: str) -> None:
     print(session.words.terminated.format(who=who))
 
 
+_Approve = make_dataclass("_Approve", [("all", bool, flag(False, "all further calls of this kind by this agent, too"))])
+
+
+def _approvals(session: Session) -> list[str]:
+    team = session.team
+    if team is None:
+        return []
+    return session.look(lambda: [one.question_id for one in team.questions if one.approval is not None])
+
+
+@command("approve", "ID", _Approve, _approvals)
+def approve(session: Session, arguments: Any, rest: str) -> None:
+    """Allow a call that an agent asks for."""
+    identifier = _request("approve", rest)
+    session.act(lambda team: team.approve(identifier, lasting=arguments.all))
+    print(session.words.approved.format(id=identifier))
+
+
+@command("deny", "ID [REASON]", None, _approvals)
+def deny(session: Session, arguments: Any, rest: str) -> None:
+    """Deny a call that an agent asks for; the agent reads the reason."""
+    identifier = _request("deny", rest)
+    reason = rest.partition(identifier)[2].strip()
+    session.act(lambda team: team.deny(identifier, reason))
+    print(session.words.denied.format(id=identifier))
+
+
+def _request(name: str, rest: str) -> str:
+    if not rest.strip():
+        raise ConfigError(f"%astrion {name}: name the request: %astrion {name} ID; %astrion shows the open ones")
+    return rest.split()[0]
+
+
 @command("retry")
 def retry(session: Session, arguments: Any, rest: str) -> None:
     """Let the agents that failed go on, after an endpoint's outage."""

@@ -18,7 +18,7 @@ from ..app.result import QuestionInfo, TeamResult
 from ..app.team import Team
 from ..errors import NobodyToAnswer, QuestionError, RunFailed, TeamBusy, TeamError
 from ..events import RunStarted, Stamped
-from ..printable import one_field
+from ..printable import clean, one_field
 from ..render.words import Words
 from .bridge import POLL
 from .frontend import allows_input, ending, read_line
@@ -241,15 +241,18 @@ class Session(Showing):
                 return True
             return all(name != one.question_id for one in self.look(lambda: team.questions))
 
-        asked = self.words.prompt.format(asker=question.asker, id=name, text=question.text)
-        prompt = one_field(asked) + "\n> "
+        if question.approval is not None:
+            prompt = _request(question, self.words)
+        else:
+            asked = self.words.prompt.format(asker=question.asker, id=name, text=question.text)
+            prompt = one_field(asked) + "\n> "
         text: str | None = ""
         while text is not None and not text.strip():  # Enter alone is no answer
             text = read_line(prompt, settled)
         if text is None:
             return
         try:
-            self.do(team.answer(name, text))
+            self.do(team.answer(name, text) if question.approval is None else _judged(team, name, text.strip()))
         except QuestionError as error:
             print(f"{error}; what was typed here is not used", file=sys.stderr)
 
@@ -283,6 +286,26 @@ def _rest(team: Team, text: Words) -> str:
     how = text.run[state.run_status] if state.run_status else text.no_run
     why = text.colon + text.reason(state.run_error) if state.run_error else ""
     return text.rests.format(run=how.rstrip(".。") + why if why else how)
+
+
+def _request(question: QuestionInfo, text: Words) -> str:
+    """Return what a cell's own line shows of a call that waits to be allowed."""
+    asked = question.approval
+    assert asked is not None
+    shown = clean(asked.preview or asked.arguments)
+    return (
+        text.may.format(asker=one_field(question.asker), id=question.question_id, tool=asked.tool, text=shown) + "\n> "
+    )
+
+
+async def _judged(team: Team, name: str, said: str) -> None:
+    """Allow or deny a call as a line says; whatever is no clear yes denies."""
+    if said.casefold() in ("y", "yes", "是", "允许"):
+        await team.approve(name)
+    elif said.casefold() in ("a", "all"):
+        await team.approve(name, lasting=True)
+    else:
+        await team.deny(name, "" if said.casefold() in ("n", "no", "否") else said)
 
 
 def _counts(team: Team) -> dict[int, int]:

@@ -23,9 +23,17 @@ def _greet(team: Team, payload: dict[str, Any]) -> None:
     team.attended = True
 
 
+def _judge(team: Team, payload: dict[str, Any]) -> Awaitable[Any]:
+    digest = str(payload["digest"])
+    if payload.get("ok") is True:
+        return team.approve(payload["id"], lasting=payload.get("lasting") is True, digest=digest)
+    return team.deny(payload["id"], str(payload.get("reason") or ""), digest=digest)
+
+
 ACTS: dict[str, Act] = {
     "hello": _greet,
     "answer": lambda team, payload: team.answer(payload["question_id"], payload["text"]),
+    "approve": lambda team, payload: _judge(team, payload),
     "send": lambda team, payload: team.send(payload["target"], payload["text"]),
     "stop": lambda team, payload: team.stop(payload.get("agent")),
 }

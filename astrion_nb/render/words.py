@@ -66,6 +66,9 @@ class Words:
     at_work: str
     stopped: str
     terminated: str
+    approved: str
+    denied: str
+    may: str
     revived: str
     none_failed: str
     the_team: str
@@ -212,6 +215,9 @@ ENGLISH = Words(
     at_work="the team is at work: %astrion wait waits for it and shows what it did",
     stopped="stopped: {who}",
     terminated="terminated: {who}",
+    approved="allowed: {id}",
+    denied="denied: {id}",
+    may="{asker} wants to use {tool} ({id}):\n{text}\nAllow it? y: yes, a: all of this kind, else no, and why",
     revived="at work again: {who}",
     none_failed="nobody had failed",
     the_team="the team",
@@ -322,6 +328,9 @@ CHINESE = Words(
     at_work="团队正在工作：%astrion wait 等待它结束并显示它做了什么",
     stopped="已停止：{who}",
     terminated="已终止：{who}",
+    approved="已允许：{id}",
+    denied="已拒绝：{id}",
+    may="{asker} 请求使用 {tool}（{id}）：\n{text}\n是否允许？y：允许，a：同类全部允许，其他：拒绝（并说明原因）",
     revived="重新开始工作：{who}",
     none_failed="没有失败的智能体",
     the_team="整个团队",
@@ -366,6 +375,8 @@ CHINESE = Words(
         "show": "显示整个会话的文字记录。",
         "stop": "停止团队或一个智能体；之后仍可给它们发消息。",
         "terminate": "永久终止一个智能体；文件保留。",
+        "approve": "允许智能体请求的一次调用。",
+        "deny": "拒绝智能体请求的一次调用；智能体会读到原因。",
         "retry": "端点故障过后，让失败的智能体继续工作。",
         "conversations": "列出已保存的会话，最新的在前。",
         "resume": "打开已保存的会话：说明什么被中断、谁还在等待。",

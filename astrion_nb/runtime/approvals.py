@@ -89,6 +89,7 @@ async def settled(agent: Agent, question: Question) -> str:
     finally:
         if timer is not None:
             timer.cancel()
+    team.waits.take(question.id)
     return why_not(question)
 
 

@@ -133,7 +133,7 @@ class Calls:
     async def finish(self) -> None:
         """After loading: wait for the answers that are still to come, close every other open call."""
         self._started = set()
-        waiting = {question.call_id: question for question in self._agent.team.waits.waits_for(self._agent.id)}
+        waiting = self._agent.team.waits.to_go_on(self._agent.id)
         self.close("interrupted", keep=set(waiting))
         numbered = [(question, self._agent.step("tool")) for question in waiting.values()]
         await asyncio.gather(*(self._resume(question, n) for question, n in numbered))

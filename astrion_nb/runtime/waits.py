@@ -83,6 +83,7 @@ class Waits:
         self._human_can_act = human_can_act
         self._changed = changed
         self._futures: dict[str, asyncio.Future[Question]] = {}
+        self._given: set[str] = set()  # approvals of this process that no call has begun on
 
     @property
     def _state(self) -> TeamState:
@@ -333,7 +334,21 @@ class Waits:
         if digest is not None and digest != question.approval.digest:
             raise QuestionError(f"{question_id} asks for another call than the one that was shown; look at it again")
         self._bus.publish(ApprovalGiven(question_id, ok, reason, lasting))
+        self._given.add(question_id)
         self._release(question)
+
+    def take(self, question_id: str) -> None:
+        """Note that whoever waited for an approval goes on from here."""
+        self._given.discard(question_id)
+
+    def to_go_on(self, number: int) -> dict[str, Question]:
+        """Return what an agent's open calls wait for, by call; of settled requests those that no call has begun on."""
+        found = {question.call_id: question for question in self.waits_for(number)}
+        for question_id in self._given:
+            question = self._state.questions[question_id]
+            if question.asker == number:
+                found[question.call_id] = question
+        return found
 
     def _keep(self, by: int, asker: int | None, question_id: str, text: str) -> str:
         state = self._state

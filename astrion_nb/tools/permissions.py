@@ -25,6 +25,7 @@ from .registry import Effect, Tool
 Mode = Literal["read-only", "ask", "auto"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 """From the strictest to the freest."""
+USUAL: Mode = "ask"
 
 _RULE = re.compile(r"(?P<tool>[A-Za-z0-9_*?-]{1,80})(?:\((?P<pattern>.*)\))?", re.DOTALL)
 # What lets one line run a second command, or run it elsewhere: no pattern speaks for such a line.
@@ -95,7 +96,7 @@ class Policy:
     allow, deny : tuple of Rule
     """
 
-    mode: Mode = "ask"
+    mode: Mode = USUAL
     allow: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
 

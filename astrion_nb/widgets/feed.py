@@ -30,7 +30,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ..approval import Approval
 from ..events import (
+    ApprovalAsked,
+    ApprovalGiven,
     ConversationFiled,
     ConversationStarted,
     MessageAppended,
@@ -132,7 +135,9 @@ class Feed:
                 self._end_answer(agent_id, event.message)
             if self._loading and type(event) is not MessageQueued:
                 self._loading, self._team_changed = "", True
-        elif isinstance(event, (QuestionAsked, QuestionAnswered, QuestionClosed, QuestionPassed)):
+        elif isinstance(
+            event, (QuestionAsked, QuestionAnswered, QuestionClosed, QuestionPassed, ApprovalAsked, ApprovalGiven)
+        ):
             self._asked.add(event.question_id)
         elif isinstance(event, RunStarted):
             self._began, self._ended, self._team_changed = stamped.t, 0.0, True
@@ -324,4 +329,18 @@ def _for_person(state: TeamState, question: Question) -> bool:
 
 
 def _shown(question: Question) -> Json:
-    return {"id": question.id, "by": question.asker, "body": body(question.content)}
+    shown = {"id": question.id, "by": question.asker, "body": body(question.content)}
+    if question.approval is not None:
+        shown["approval"] = _approval(question.approval)
+    return shown
+
+
+def _approval(asked: Approval) -> Json:
+    return {
+        "tool": asked.tool,
+        "arguments": asked.arguments,
+        "preview": asked.preview,
+        "kind": asked.kind,
+        "digest": asked.digest,
+        "until": asked.expires_at,
+    }

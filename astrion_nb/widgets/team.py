@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "hello": (),
     "need": (),
     "answer": ("question_id", "text"),
+    "approve": ("id", "digest"),
     "stop": (),
     "send": ("target", "text"),
 }
