@@ -18,7 +18,7 @@ from ..app.result import QuestionInfo, TeamResult
 from ..app.team import Team
 from ..errors import NobodyToAnswer, QuestionError, RunFailed, TeamBusy, TeamError
 from ..events import RunStarted, Stamped
-from ..printable import clean, one_field
+from ..printable import one_field
 from ..render.words import Words
 from .bridge import POLL
 from .frontend import allows_input, ending, read_line
@@ -292,7 +292,7 @@ def _request(question: QuestionInfo, text: Words) -> str:
     """Return what a cell's own line shows of a call that waits to be allowed."""
     asked = question.approval
     assert asked is not None
-    shown = clean(asked.preview or asked.arguments)
+    shown = one_field(asked.preview or asked.arguments)
     return (
         text.may.format(asker=one_field(question.asker), id=question.question_id, tool=asked.tool, text=shown) + "\n> "
     )

@@ -12,93 +12,35 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import contextlib
 import os
 import re
-import shutil
-import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from ..errors import ToolError
-from . import supervisor
-from .desk import Desk, Shell
+from . import process
+from .desk import Desk
 from .files import desk_of
 from .registry import ToolContext, tool
 
 HEAD = TAIL = 10_000
 """Characters of an output that are kept at its beginning and at its end."""
-PATIENCE = 8.0
-"""Seconds in which what is killed has to be gone."""
+EVERY = 0.1
+"""Seconds between two pieces of live output."""
+MOST_LIVE = 4_000
+"""Characters of one piece of live output."""
+DRAIN = 1.0
+"""Seconds in which what an ended command has written is read; something outside may hold its output open."""
 
-_SECRET = re.compile(
-    r"key|token|secret|passw|passphrase|credential|auth(?!or)|cookie|session|private|dsn|(^|_)(pat|pwd)(_|$)",
-    re.IGNORECASE,
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]+[0-~]|[0-OQ-WYZ\\`-~])"
 )
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-
-
-def environment(
-    variables: Mapping[str, str], secrets: Iterable[str] = (), values: Iterable[str] = ()
-) -> dict[str, str]:
-    """Return the environment that a command gets.
-
-    Parameters
-    ----------
-    variables : mapping
-        This process's.
-    secrets : iterable of str
-        Names that are left out, beside those that tell what they hold.
-    values : iterable of str
-        Keys: a variable that holds one is left out whatever its name.
-    """
-    gone, held = set(secrets), [value for value in values if value]
-    kept = {
-        name: value
-        for name, value in variables.items()
-        if name not in gone
-        and not _SECRET.search(name)
-        and not name.startswith(("ASTRION_", "JPY_", "JUPYTER"))
-        and not any(key in value for key in held)
-    }
-    return kept | {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
-
-
-def sandboxed(command: Sequence[str], root: Path, home: Path) -> list[str]:
-    """Return a command that runs in bubblewrap: no network, own processes, nothing but ``root`` writable.
-
-    Parameters
-    ----------
-    command : sequence of str
-    root : Path
-        The workspace.
-    home : Path
-        The user's folder: hidden, but for the workspace and this Python where they lie in it.
-
-    Raises
-    ------
-    ToolError
-        bubblewrap is not installed.
-    """
-    program = shutil.which("bwrap")
-    if program is None:
-        raise ToolError(
-            "commands run in a sandbox here, and bubblewrap (bwrap) is not installed: a person can install it "
-            "(apt install bubblewrap) or turn the sandbox off"
-        )
-    out = [program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
-    out += ["--tmpfs", str(home)] if home != Path("/") and home.is_dir() else []
-    for prefix in sorted({sys.prefix, sys.base_prefix}):
-        if Path(prefix).is_relative_to(home) or Path(prefix).is_relative_to("/tmp"):
-            out += ["--ro-bind", prefix, prefix]
-    out += ["--bind", str(root), str(root), "--chdir", str(root)]
-    out += ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--"]
-    return [*out, *command]
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Kept:
@@ -130,9 +72,52 @@ class Kept:
 
 
 def plain(text: str) -> str:
-    """Return an output without escape sequences, and of lines that were written over what stood at the end."""
+    """Return an output without escapes and control characters; of overwritten lines what stood at the end."""
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
-    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return _CONTROLS.sub("", text)
+
+
+class Live:
+    """Shows an output while it comes: now and then, and of much only the end.
+
+    Parameters
+    ----------
+    show : callable
+        Takes text.
+    """
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show, self._text = show, ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, text: str) -> None:
+        """Take what comes next."""
+        self._text += text
+        if len(self._text) > MOST_LIVE:
+            self._text = "…" + self._text[-MOST_LIVE:]
+        if self._timer is None:
+            self._flush()
+
+    def close(self) -> None:
+        """Show what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if text := plain(self._text):
+            self._show(text)
+        self._text = ""
+
+    def _flush(self) -> None:
+        self._timer = None
+        if not self._text:
+            return
+        text, self._text = self._text, ""
+        begun, escape, rest = text.rpartition("\x1b")
+        if escape and len(rest) < 40 and not _ESCAPES.match(escape + rest):
+            text, self._text = begun, escape + rest  # an escape sequence whose end has not come yet
+        self._timer = asyncio.get_running_loop().call_later(EVERY, self._flush)
+        if text := plain(text):
+            self._show(text)
 
 
 def _preview(arguments: Mapping[str, Any], desk: Desk) -> str:
@@ -159,62 +144,49 @@ async def run_command(
     if "\0" in command:
         raise ToolError("command: holds a NUL character")
     desk = desk_of(context)
-    kept, began = Kept(), time.monotonic()
-    process = await _started(command, desk.workspace.root, desk.shell)
+    kept, live, began = Kept(), Live(context.output), time.monotonic()
+    running = await process.start(
+        _line(command, desk),
+        desk.workspace.root,
+        process.environment(os.environ, desk.shell.secrets, desk.shell.values),
+    )
+    reading = asyncio.create_task(_read(running.reader, kept, live))
     ended = ""
     try:
         async with asyncio.timeout(timeout):
-            await _read(process, kept, context)
-            await process.wait()
+            await running.process.wait()
     except TimeoutError:
         ended = f"not done within {timeout} s, so it was ended with all that it had started"
     finally:
-        await _end(process)
+        try:
+            await running.end()
+            await asyncio.wait((reading,), timeout=DRAIN)
+        finally:
+            reading.cancel()
+            running.close()
+            live.close()
     took = f"{time.monotonic() - began:.1f} s"
     output = plain(kept.text()).rstrip()
-    how = f"[{ended}]" if ended else f"[exit {process.returncode}, {took}]"
+    how = f"[{ended}]" if ended else f"[exit {_status(running.process.returncode)}, {took}]"
     return f"{output}\n{how}" if output else how
 
 
-async def _started(command: str, root: Path, shell: Shell) -> asyncio.subprocess.Process:
-    if os.name != "posix":
-        raise ToolError("run_command needs a POSIX system; on Windows start Jupyter in WSL")
+def _line(command: str, desk: Desk) -> list[str]:
     line = ["/bin/sh", "-c", command]
-    if shell.sandbox:
-        line = sandboxed(line, root, Path.home())
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", supervisor.__file__, *line),
-        cwd=root,
-        env=environment(os.environ, shell.secrets, shell.values),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
+    return process.sandboxed(line, desk.workspace.root, Path.home()) if desk.shell.sandbox else line
 
 
-async def _read(process: asyncio.subprocess.Process, kept: Kept, context: ToolContext) -> None:
-    assert process.stdout is not None
+def _status(code: int | None) -> int:
+    """Return an exit status as a shell has it; a supervisor that was killed was killed by the command."""
+    return 128 - code if code is not None and code < 0 else code or 0
+
+
+async def _read(reader: asyncio.StreamReader, kept: Kept, live: Live) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while True:
-        data = await process.stdout.read(1 << 16)
-        text = decoder.decode(data, final=not data)
-        if text:
+    while data := await reader.read(1 << 16):
+        if text := decoder.decode(data):
             kept.add(text)
-            context.output(plain(text))
-        if not data:
-            return
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Cut the lifeline, and see everything end."""
-    if process.stdin is not None:
-        process.stdin.close()
-    if process.returncode is None:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            live.add(text)
+    if text := decoder.decode(b"", final=True):
+        kept.add(text)
+        live.add(text)

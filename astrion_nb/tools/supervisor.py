@@ -5,7 +5,8 @@
 Standard input is a lifeline: when it ends, because the caller wants the command's end or has itself
 come to one, whatever way, everything is killed. On Linux a process that detaches itself is given to
 this one when its parent ends (a child subreaper), so it is found; elsewhere the command's process
-group is what is found.
+group is what is found. There are two of this process, one below the other, with one lifeline: whichever
+of them is killed, by the command or by the caller's event loop, the other one ends the command.
 
 Knows nothing of the package, and imports nothing but the standard library's smallest modules.
 """
@@ -16,10 +17,12 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 PATIENCE = 5.0
 """Seconds in which what keeps forking is hunted."""
 _SUBREAPER = 36
+_ASKED_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def adopt_orphans() -> bool:
@@ -71,37 +74,47 @@ def kill_everything(group: int, adopting: bool) -> None:
         time.sleep(0.005)
 
 
-def main(command: list[str]) -> int:
-    """Run a command; returns its exit status, 128 and the signal's number for one that was killed."""
+def supervise(start: Callable[[], int]) -> int:
+    """Run something in a process of its own session, see it end or the lifeline cut, and kill what is left.
+
+    Parameters
+    ----------
+    start : callable
+        What the process does; returns its exit status.
+
+    Returns
+    -------
+    int
+        The exit status; 128 and the signal's number for what was killed.
+    """
     woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, *_ASKED_TO_END):
         signal.signal(number, lambda *_: None)
     adopting = adopt_orphans()
     started = os.fork()
+    status: int | None = None
     if started == 0:
+        status = 127
         try:
             os.setsid()
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            for number in (signal.SIGCHLD, *_ASKED_TO_END):
                 signal.signal(number, signal.SIG_DFL)
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, 0)
-            os.closerange(3, 256)
-            os.execvp(command[0], command)
-        except BaseException as error:
-            os.write(2, f"{command[0]}: {error}\n".encode())
-        os._exit(127)
-    status = None
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            for end in (woken, wake):
+                os.close(end)
+            status = start()
+        finally:
+            os._exit(status)
     while status is None:
         ready, _, _ = select.select([0, woken], [], [])
         if 0 in ready and not os.read(0, 4096):
             break  # the lifeline is cut
-        if woken in ready:
-            told = os.read(woken, 4096)
-            if any(number != signal.SIGCHLD for number in told):
-                break
+        if woken in ready and any(number in _ASKED_TO_END for number in os.read(woken, 4096)):
+            break
         with contextlib.suppress(ChildProcessError):
             while True:
                 process, how = os.waitpid(-1, os.WNOHANG)
@@ -111,8 +124,27 @@ def main(command: list[str]) -> int:
                     status = os.waitstatus_to_exitcode(how)
     kill_everything(started, adopting)
     if status is None:
-        return 137
+        return 128 + signal.SIGKILL
     return status if status >= 0 else 128 - status
+
+
+def execute(command: list[str]) -> int:
+    """Become a command that has neither an input nor the lifeline; returns only when it cannot be run."""
+    try:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.closerange(3, 256)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and what it becomes would too
+            signal.signal(number, signal.SIG_DFL)
+        os.execvp(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error}\n".encode())
+    return 127
+
+
+def main(command: list[str]) -> int:
+    """Run a command; returns its exit status, 128 and the signal's number for one that was killed."""
+    return supervise(lambda: supervise(lambda: execute(command)))
 
 
 if __name__ == "__main__":

@@ -336,10 +336,11 @@ def _shown(question: Question) -> Json:
 
 
 def _approval(asked: Approval) -> Json:
+    """Return what a page shows of a request: nothing in it hides a character or turns the direction of the rest."""
     return {
         "tool": asked.tool,
-        "arguments": asked.arguments,
-        "preview": asked.preview,
+        "arguments": one_field(asked.arguments),
+        "preview": one_field(asked.preview),
         "kind": asked.kind,
         "digest": asked.digest,
         "until": asked.expires_at,

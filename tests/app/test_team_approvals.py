@@ -49,7 +49,9 @@ def ringing(*commands: str, then: str = "Done.") -> list[Part]:
     return [calls(*(("ring", {"command": command}) for command in commands)), text(then)]
 
 
-def run(place: Path, server: StrictServer, act: Act | None, *, rung: list[str], members: list[Part], **more: Any) -> list[str]:
+def run(
+    place: Path, server: StrictServer, act: Act | None, *, rung: list[str], members: list[Part], **more: Any
+) -> list[str]:
     """Run a team whose member rings; returns what the member has read as results."""
     cast = play(server, member=members)
 
@@ -136,7 +138,7 @@ def test_a_mode_asks_for_what_it_says_and_for_nothing_else(
     assert bool(rung) is (not never)
 
 
-def test_where_nobody_can_act_a_call_is_denied_and_it_is_said_how_to_allow_it(server: StrictServer, tmp_path: Path) -> None:
+def test_where_nobody_can_act_a_call_is_denied_and_the_way_on_is_said(server: StrictServer, tmp_path: Path) -> None:
     rung: list[str] = []
     (result,) = run(tmp_path, server, None, rung=rung, members=ringing("loud"), human=False)
     assert "nobody can approve it here" in result
@@ -144,7 +146,7 @@ def test_where_nobody_can_act_a_call_is_denied_and_it_is_said_how_to_allow_it(se
     assert rung == []
 
 
-def test_no_text_is_an_approval_and_none_is_given_twice_or_for_another_call(server: StrictServer, tmp_path: Path) -> None:
+def test_no_text_is_an_approval_and_none_serves_twice_or_for_another_call(server: StrictServer, tmp_path: Path) -> None:
     rung: list[str] = []
     refused: list[str] = []
 

@@ -266,6 +266,45 @@ test("a question for the person has a box of its own; Enter sends, Shift+Enter d
   assert.equal(el.one("anb-questions").hidden, true);
 });
 
+const approval = { tool: "write_file", arguments: '{"path":"a.txt","content":"<b>new</b>\\n"}', preview: "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+<b>new</b>", kind: "write_file", digest: "d1", until: 0 };
+
+test("a call that waits to be allowed shows its diff and its exact arguments, and nothing of it is markup", () => {
+  const { el, tell } = show();
+  tell({ t: "ask", id: "ask_2", by: 1, body: "write_file", approval });
+  const card = el.one("anb-approval");
+  assert.equal(card.one("anb-role").textContent, "UI Operator_1 asks to use write_file");
+  assert.deepEqual(card.all("anb-plus").map((node) => node.textContent), ["+<b>new</b>"]);
+  assert.deepEqual(card.all("anb-minus").map((node) => node.textContent), ["-old\n"]);
+  assert.equal(card.all("anb-preview")[1].textContent, "path: a.txt\ncontent: <b>new</b>\n");
+  assert.equal(card.all("b").length, 0);
+  assert.equal(el.one("anb-asking").textContent, "1 question for you");
+});
+
+test("approve, approve all of a kind, deny with a reason or without: each says which call was seen", () => {
+  for (const [act, expected] of [
+    [(card) => card.all("button")[0].fire("click"), { ok: true }],
+    [(card) => card.all("button")[1].fire("click"), { ok: true, lasting: true }],
+    [(card) => card.one("anb-draft").fire("submit"), { ok: false, reason: "" }],
+  ]) {
+    const { sent, el, tell } = show();
+    tell({ t: "ask", id: "ask_2", by: 1, body: "write_file", approval });
+    act(el.one("anb-approval"));
+    draw();
+    assert.deepEqual(sent, [{ v: 1, kind: "approve", req: "r1", id: "ask_2", digest: "d1", ...expected }]);
+    assert.ok(el.one("anb-approval").all("button").every((button) => button.disabled), "nothing is said twice");
+    tell({ t: "closed", id: "ask_2" });
+    assert.equal(el.all("anb-approval").length, 0);
+  }
+});
+
+test("arguments that are no object are shown as they stand, and a call without a preview shows them at once", () => {
+  const { el, tell } = show();
+  tell({ t: "ask", id: "ask_2", by: 1, body: "x", approval: { ...approval, preview: "", arguments: "[1, 2" } });
+  const exact = el.one("anb-approval").one("details");
+  assert.equal(exact.open, true);
+  assert.equal(exact.one("anb-preview").textContent, "[1, 2");
+});
+
 test("a draft, its box and its place survive streaming and other questions", () => {
   const { el, tell, stream } = show();
   tell({ t: "ask", ...question });

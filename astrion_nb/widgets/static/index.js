@@ -37,7 +37,10 @@ export class TeamPage {
     this.sight = Sight ? new Sight((entries) => this.seen(entries)) : null;
     this.unsubscribe = store.subscribe((change) => this.changed(change));
     for (const id of store.agents.keys()) this.pending.agents.add(id);
-    this.clock = setInterval(() => this.head.tick(), 1000);
+    this.clock = setInterval(() => {
+      this.head.tick();
+      this.questions.tick();
+    }, 1000);
     this.draw();
   }
 
@@ -144,7 +147,10 @@ export class TeamPage {
       note(agent.id, text, `${agent.name}: ${text}`);
     }
     note("team", store.team.status, `${words.team}: ${words.run[store.team.status] ?? store.team.status}`);
-    for (const question of store.questions.values()) note(question.id, "open", words.asks(store.nameOf(question.by)));
+    for (const question of store.questions.values()) {
+      const name = store.nameOf(question.by);
+      note(question.id, "open", question.approval ? words.wants(name, question.approval.tool) : words.asks(name));
+    }
     if (lines.length) setText(this.said, lines.slice(-HEARD).join(". "));
   }
 

@@ -113,6 +113,7 @@ class Draft {
     this.button.type = "submit";
     this.note = make(doc, "div", "anb-form-note");
     this.note.setAttribute("role", "status");
+    this.empty = false; // whether nothing may be sent
     this.field.addEventListener("input", () => {
       store.drafts.set(key, this.field.value);
       if (!store.busy(key)) store.forms.delete(key);
@@ -143,7 +144,7 @@ class Draft {
 
   send() {
     const text = this.field.value;
-    if (!text.trim() || this.store.busy(this.key)) return;
+    if ((!text.trim() && !this.empty) || this.store.busy(this.key)) return;
     this.submit(text);
   }
 
@@ -155,7 +156,7 @@ class Draft {
     if (this.field.value !== draft) this.field.value = draft;
     this.field.readOnly = busy;
     this.root.classList.toggle("anb-busy", busy);
-    this.button.disabled = busy || !draft.trim();
+    this.button.disabled = busy || (!draft.trim() && !this.empty);
     const failed = how && how.error;
     this.note.classList.toggle("anb-bad", Boolean(failed) || how === "slow" || how === "late");
     let note = "";
@@ -188,7 +189,13 @@ export class Questions {
     for (const question of store.questions.values()) {
       const entry = this.shown.get(question.id);
       if (entry) {
-        entry.draft.update();
+        (entry.card ?? entry.draft).update();
+        continue;
+      }
+      if (question.approval) {
+        const card = new Approval(question, { doc, words, store });
+        this.root.appendChild(card.node);
+        this.shown.set(question.id, { node: card.node, draft: card.draft, card });
         continue;
       }
       const name = store.nameOf(question.by);
@@ -219,7 +226,11 @@ export class Questions {
 
   focus() {
     const first = this.shown.values().next().value;
-    if (first) first.draft.field.focus();
+    if (first) (first.card ?? first.draft.field).focus();
+  }
+
+  tick() {
+    for (const { card } of this.shown.values()) if (card) card.tick();
   }
 }
 

@@ -273,8 +273,8 @@ export class Store {
     this.tell({ agents: new Set(this.agents.keys()), team: true, questions: true, roster: true, whole: true });
   }
 
-  question({ id, by, body }) {
-    return { id, by, nodes: nodesOf(body) };
+  question({ id, by, body, approval }) {
+    return { id, by, nodes: nodesOf(body), approval };
   }
 
   forget(id) {
