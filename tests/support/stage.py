@@ -16,9 +16,12 @@ from typing import Any
 from support.journals import NoJournal
 
 from astrion_nb import envelope
+from astrion_nb.approval import Approval
 from astrion_nb.envelope import Kind
 from astrion_nb.events import (
     AgentCreated,
+    ApprovalAsked,
+    ApprovalGiven,
     ConversationStarted,
     Detail,
     Event,
@@ -72,6 +75,8 @@ class Stage:
         self.commands.append((kind, payload))
         if kind == "answer":
             self.answer(payload["question_id"], payload["text"])
+        elif kind == "approve":
+            self.settle(payload["id"], payload.get("ok") is True, payload.get("reason", ""))
         elif kind == "send":
             number = LEADER_ID if payload["target"] == "leader" else payload["target"]
             self.queue(number, "message", payload["text"], source="user")
@@ -182,6 +187,20 @@ class Stage:
         name = "human" if by == HUMAN_ID else self.state.name_of(by)
         shown = envelope.render(envelope.Envelope("answer", name, answer_id, text, question_id))
         self.result(question.asker, question.call_id, {"success": True, "question_id": question_id, "answer": shown})
+        self.status(question.asker, "running")
+
+    def wants(self, question_id: str, asker: int, tool: str, arguments: dict[str, Any], preview: str) -> None:
+        """Let an agent ask for an approval."""
+        (call_id,) = self.says(asker, None, (tool, arguments))
+        said = json.dumps(arguments, ensure_ascii=False)
+        approval = Approval(call_id, tool, said, preview, tool, f"digest of {question_id}", self.bus._now() + 600)
+        self.tell(ApprovalAsked(question_id, asker, approval))
+        self.status(asker, "waiting")
+
+    def settle(self, question_id: str, ok: bool, reason: str = "") -> None:
+        question = self.state.questions[question_id]
+        self.tell(ApprovalGiven(question_id, ok, reason, False))
+        self.result(question.asker, question.call_id, "done" if ok else {"success": False, "error": reason})
         self.status(question.asker, "running")
 
     def warns(self, text: str) -> None:

@@ -15,7 +15,7 @@ export function buildPreview(text, doc) {
     return root;
   }
   for (const [at, line] of lines.entries()) {
-    const kind = at < 2 || line.startsWith("@@") ? "anb-diff anb-head" : KINDS[line[0]] || "anb-diff";
+    const kind = at < 2 || line.startsWith("@@") ? "anb-diff anb-hunk" : KINDS[line[0]] || "anb-diff";
     root.appendChild(make(doc, "span", kind, at < lines.length - 1 ? `${line}\n` : line));
   }
   return root;
