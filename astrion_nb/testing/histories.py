@@ -15,6 +15,8 @@ from dataclasses import fields
 from ..events import (
     FLEETING,
     AgentCreated,
+    ApprovalAsked,
+    ApprovalGiven,
     ConversationStarted,
     Event,
     MessageAppended,
@@ -170,11 +172,11 @@ def questions_end_once(events: Events) -> list[str]:
     ended: set[str] = set()
     whole = is_whole(events)
     for seq, event in _facts(events):
-        if isinstance(event, QuestionAsked):
+        if isinstance(event, QuestionAsked | ApprovalAsked):
             if event.question_id in asked:
                 faults.append(f"event {seq}: {event.question_id} was asked twice")
             asked.add(event.question_id)
-        elif isinstance(event, QuestionAnswered | QuestionClosed):
+        elif isinstance(event, QuestionAnswered | QuestionClosed | ApprovalGiven):
             if event.question_id in ended:
                 faults.append(f"event {seq}: {event.question_id} ended twice")
             if whole and event.question_id not in asked:
