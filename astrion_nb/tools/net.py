@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
+import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -38,7 +41,19 @@ MOST_BYTES = 10_000_000
 """Bytes of an answer, on the wire and unpacked."""
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
+# What ipaddress lets pass, or lets pass in some of its versions: anycast addresses that the nearest router
+# answers, documentation, and a cloud's own services at an address that looks public.
+_NEAR = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        *("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32"),
+        *("2001::/23", "2001:db8::/32", "3fff::/20", "fec0::/10"),
+    )
+)
+
+
+_OFFLINE = "url: this kernel is offline (ASTRION_OFFLINE), so no page can be fetched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +83,15 @@ class Answer:
 def is_public(address: Address) -> bool:
     """Say whether an address is one of the public internet, whatever it is wrapped in."""
     if isinstance(address, ipaddress.IPv6Address):
-        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-        if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
-            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        if any(one is not None and not is_public(one) for one in inner):
+        last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if address.ipv4_mapped is not None or address in _NAT64:
+            return is_public(last)
+        if address.sixtofour is not None and not is_public(address.sixtofour):
             return False
-        if address.ipv4_mapped is not None:
-            return True
-        if address.is_site_local:
+        if int(address) >> 32 & 0xFFFFFFFF in _ISATAP and not is_public(last):
             return False
+    if any(address in network for network in _NEAR):
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
@@ -91,16 +106,21 @@ def is_allowed(host: str, port: int, address: Address, allow: Iterable[str]) -> 
     address : IPv4Address or IPv6Address
     allow : iterable of str
     """
+    if is_named(host, port, allow):
+        return True
     for item in allow:
-        said = item.strip().lower()
-        if said in (host, f"{host}:{port}", f"[{host}]:{port}"):
-            return True
         try:
-            if address in ipaddress.ip_network(said, strict=False):
+            if address in ipaddress.ip_network(item.strip(), strict=False):
                 return True
         except ValueError:
             continue  # a name, and another one
     return False
+
+
+def is_named(host: str, port: int, allow: Iterable[str]) -> bool:
+    """Say whether somebody has opened a host by its name, or by name and port."""
+    said = {item.strip().lower() for item in allow}
+    return not said.isdisjoint((host, f"{host}:{port}", f"[{host}]:{port}"))
 
 
 async def resolved(host: str, port: int, web: Web) -> list[str]:
@@ -118,12 +138,7 @@ async def resolved(host: str, port: int, web: Web) -> list[str]:
     ToolError
         No such host, or one of its addresses is not to be reached.
     """
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise ToolError(f"url: {host} cannot be found ({error})") from None
-    addresses = list(dict.fromkeys(str(item[4][0]) for item in found))
+    addresses = [host] if _is_address(host) else await _looked_up(host, port, web)
     for text in addresses:
         address = ipaddress.ip_address(text.partition("%")[0])
         if is_allowed(host.lower(), port, address, web.allow):
@@ -133,8 +148,28 @@ async def resolved(host: str, port: int, web: Web) -> list[str]:
                 f"url: {host} leads to {address}, which is no public address; a person can open it in the configuration"
             )
         if web.offline:
-            raise ToolError("url: this kernel is offline (ASTRION_OFFLINE), so no page can be fetched")
+            raise ToolError(_OFFLINE)
     return addresses
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+async def _looked_up(host: str, port: int, web: Web) -> list[str]:
+    # The resolver itself reads other ways to write an address, as 127.1: they end in a number.
+    alone = host == "localhost" or host.rpartition(".")[2].isdigit() or is_named(host, port, web.allow)
+    if web.offline and not alone:
+        raise ToolError(_OFFLINE)  # a question to a name server is traffic too
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ToolError(f"url: {host} cannot be found ({error})") from None
+    return list(dict.fromkeys(str(item[4][0]) for item in found))
 
 
 def checked(url: str) -> str:
@@ -148,12 +183,13 @@ def checked(url: str) -> str:
     text = url.strip()
     try:
         parts = urlsplit(text)
-        host, _ = parts.hostname, parts.port
+        host, port = parts.hostname, parts.port
+        text.encode()
     except ValueError as error:
         raise ToolError(f"url: {shown(text)} is no address ({error})") from None
     if parts.scheme.lower() not in ("http", "https"):
         raise ToolError(f"url: {shown(text)} must begin with http:// or https://")
-    if not host or any(char.isspace() or ord(char) < 33 for char in text):
+    if not host or port == 0 or any(char in "%\\" for char in parts.netloc) or not text.isprintable() or " " in text:
         raise ToolError(f"url: {shown(text)} is no address of a page")
     if parts.username is not None or parts.password is not None:
         raise ToolError("url: holds a user's name or password; leave it out")
@@ -177,7 +213,7 @@ async def fetch(
     url : str
     web : Web
     headers : mapping, optional
-        Further ones; they go to the first host only.
+        Further ones; they go to the first origin (scheme, host and port) only.
     body : bytes, optional
         Then it is a POST, and no redirect is followed.
     accepts : callable
@@ -193,23 +229,29 @@ async def fetch(
     """
     import httpx2
 
-    at = checked(url)
+    at, here = checked(url), True
     try:
         async with asyncio.timeout(seconds):
+            first = _origin(httpx2.URL(at))
             for _ in range(MOST_HOPS + 1):
-                said = headers if urlsplit(at).hostname == urlsplit(url).hostname else None
-                found = await _hop(at, web, said or {}, body, accepts, limit)
+                here = here and _origin(httpx2.URL(at)) == first  # once gone, never back
+                found = await _hop(at, web, (headers or {}) if here else {}, body, accepts, limit)
                 if isinstance(found, Answer):
                     return found
                 if body is not None:
                     raise ToolError(f"url: {at} redirects, which is not followed with a body")
-                at = checked(urljoin(at, found))
+                at = checked(urljoin(at, found.strip().replace(" ", "%20")))
     except TimeoutError:
         raise ToolError(f"url: {at} is not done within {seconds:g} s") from None
-    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        told = str(error) or type(error).__name__
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+        told = " ".join(str(error).split()) or type(error).__name__
         raise ToolError(f"url: {at} cannot be fetched ({told})") from None
     raise ToolError(f"url: {url.strip()} redirects more than {MOST_HOPS} times")
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int]:
+    """Return scheme, host and port, the host as it is asked for: what a name server and a certificate know."""
+    return url.scheme, url.raw_host.decode("ascii").lower(), url.port or (443 if url.scheme == "https" else 80)
 
 
 async def _hop(
@@ -218,12 +260,11 @@ async def _hop(
     """Ask one address; returns the answer, or where it redirects to."""
     import httpx2
 
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    _, host, port = _origin(httpx2.URL(url))
     addresses = await resolved(host, port, web)
     last: Exception | None = None
-    async with httpx2.AsyncClient(trust_env=False, follow_redirects=False, timeout=SECONDS) as client:
+    trusted = await asyncio.to_thread(_trusted, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    async with httpx2.AsyncClient(verify=trusted, trust_env=False, follow_redirects=False, timeout=SECONDS) as client:
         for address in addresses:
             request = _request(client, url, host, address, headers, body)
             try:
@@ -237,7 +278,15 @@ async def _hop(
                 return await _answer(url, response, accepts, limit)
             finally:
                 await response.aclose()
-    raise ToolError(f"url: {host} cannot be reached ({last})")
+    raise ToolError(f"url: {host} cannot be reached ({last or 'it has no address'})")
+
+
+@lru_cache(maxsize=4)
+def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """Return whose certificates are trusted: reading them takes a while, so it is done once."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 def _request(
@@ -253,7 +302,7 @@ def _request(
         "Accept-Encoding": "gzip, deflate",
         **headers,
     }
-    asked: dict[str, Any] = {"sni_hostname": parsed.raw_host.decode("ascii")}
+    asked: dict[str, Any] = {"sni_hostname": host.rstrip(".")}
     target = parsed.copy_with(host=address)
     return client.build_request("GET" if body is None else "POST", target, headers=said, content=body, extensions=asked)
 
@@ -272,7 +321,7 @@ async def _answer(url: str, response: httpx2.Response, accepts: Callable[[str], 
 
 
 async def _unpacked(encoding: str, raw: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
-    """Yield a body's bytes, of a packed one never more than the limit and a little."""
+    """Yield a body's bytes; of the wire's, and of a packed body's, never more than the limit and a little."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
         async for part in raw:
@@ -280,21 +329,32 @@ async def _unpacked(encoding: str, raw: AsyncIterator[bytes], limit: int) -> Asy
         return
     if name not in ("gzip", "x-gzip", "deflate"):
         raise ToolError(f"url: the answer is packed in a way that was not asked for ({shown(encoding)})")
-    total, unpack, first = 0, zlib.decompressobj(zlib.MAX_WBITS | 32), True
+    taken = total = 0
+    begun, unpack = b"", zlib.decompressobj(zlib.MAX_WBITS | 32)
     async for part in raw:
+        taken += len(part)
+        if taken > limit:  # it may be packed to nothing
+            raise ToolError(f"url: the answer has more than {limit:,} bytes")
+        if len(begun) < 2:
+            begun += part[:2]
         while part:
             try:
                 out = unpack.decompress(part, limit + 1 - total)
             except zlib.error as error:
-                if first and name == "deflate":  # without the header that the standard asks for
-                    unpack, first = zlib.decompressobj(-zlib.MAX_WBITS), False
-                    continue
-                raise ToolError(f"url: the answer is broken ({error})") from None
-            first = False
+                if name != "deflate" or total or taken - len(part) > 1:
+                    raise ToolError(f"url: the answer is broken ({error})") from None
+                # Without the header that the standard asks for; what has come of it is one byte at most.
+                unpack, part = zlib.decompressobj(-zlib.MAX_WBITS), begun[: taken - len(part)] + part
+                name = "raw"
+                continue
             total += len(out)
             yield out
             if total > limit:
                 return
             part = unpack.unconsumed_tail
-            if unpack.eof:
-                return
+            if unpack.eof and (part := unpack.unused_data):
+                if name not in ("gzip", "x-gzip"):
+                    return
+                unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)  # members may follow each other
+    if taken and not unpack.eof:
+        raise ToolError("url: the answer is broken (it ends early)")
