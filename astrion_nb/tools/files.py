@@ -1,14 +1,11 @@
 """Reading, writing and editing text files of the workspace.
 
 Knows the workspace and no other way to a file. What is written is what was said, to the byte, but for
-an edit's line ends, which stay the file's.
+an edit's line ends: in a file that has one kind of them, they stay of that kind.
 """
 
 from __future__ import annotations
 
-import codecs
-import difflib
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -16,8 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import ToolError
 from ..given import shown
+from .comparing import compared, nearest, unified
 from .desk import Desk
 from .registry import ToolContext, tool
+from .texts import decoded, encoded, ends_of, lines_in
 
 MOST_BYTES = 20_000_000
 """Bytes of a file that is read at all."""
@@ -25,16 +24,10 @@ MOST_LINES = 2_000
 """Lines that one call shows."""
 LONGEST_LINE = 2_000
 """Characters of a line that are shown."""
-MOST_DIFF = 8_000
-"""Characters of a diff that are told."""
-
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_ENDS = re.compile(r"\r\n|\n|\r")
-_ENCODINGS = ("utf-8", "gb18030")
+MOST_SHOWN = 100_000
+"""Characters that one call shows."""
+MOST_PLACES = 1_000
+"""Places of a text that are counted."""
 
 
 class Edit(BaseModel):
@@ -70,44 +63,6 @@ def desk_of(context: ToolContext) -> Desk:
     return context.desk
 
 
-def decoded(data: bytes, path: str) -> tuple[str, str]:
-    """Return a file's text, and the name of its encoding.
-
-    Parameters
-    ----------
-    data : bytes
-    path : str
-        For the message.
-
-    Raises
-    ------
-    ToolError
-        It is no text.
-    """
-    for mark, name in _MARKS:
-        if data.startswith(mark):
-            try:
-                return data.decode(name), name
-            except UnicodeDecodeError:
-                break
-    if b"\0" not in data:
-        for name in _ENCODINGS:
-            try:
-                return data.decode(name), name
-            except UnicodeDecodeError:
-                continue
-    raise ToolError(
-        f"path: {shown(path)} is no text ({len(data):,} bytes); read_mediafile reads images, audio and PDF, "
-        "run_command can look at other kinds"
-    )
-
-
-def lines_in(text: str) -> list[str]:
-    """Return the lines of a text, without their ends: of those that editors and programs count as ends alone."""
-    found = _ENDS.split(text)
-    return found[:-1] if found[-1] == "" else found
-
-
 @tool(
     name="read_file",
     description="读取工作区中的文本文件，每行前带行号。文件较长时用 start 和 lines 分段读取。",
@@ -121,15 +76,21 @@ def read_file(
     lines: Annotated[int, Field(ge=1, le=MOST_LINES), "最多读取的行数。"] = MOST_LINES,
 ) -> str:
     """Return numbered lines of a text file."""
-    text, encoding = decoded(desk_of(context).workspace.read(path, MOST_BYTES), path)
+    text, encoding = decoded(_read(path, desk_of(context)), path)
     every = lines_in(text)
     if not every:
         return "[empty file]"
     if start > len(every):
         raise ToolError(f"start: {shown(path)} has {len(every)} lines")
-    chosen = every[start - 1 : start - 1 + lines]
-    out = [f"{number:6}\t{_short(line)}" for number, line in enumerate(chosen, start)]
-    last = start + len(chosen) - 1
+    out: list[str] = []
+    room = MOST_SHOWN
+    for number, line in enumerate(every[start - 1 : start - 1 + lines], start):
+        made = f"{number:6}\t{_short(line)}"
+        room -= len(made) + 1
+        if out and room < 0:
+            break
+        out.append(made)
+    last = start + len(out) - 1
     notes = []
     if encoding not in ("utf-8", "utf-8-sig"):
         notes.append(f"encoding {encoding}")
@@ -138,6 +99,18 @@ def read_file(
     if last < len(every):
         notes.append(f"go on with start={last + 1}")
     return "\n".join([*out, f"[{'; '.join(notes)}]"] if notes else out)
+
+
+def _read(path: str, desk: Desk) -> bytes:
+    file, _ = desk.workspace.open(path)
+    with file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ToolError(
+            f"path: {shown(path)} has more than {MOST_BYTES:,} bytes; search_workspace finds lines of files up to "
+            "5 MB, run_command can cut a part out (head, tail, sed)"
+        )
+    return data
 
 
 def _short(line: str) -> str:
@@ -151,7 +124,7 @@ def _short(line: str) -> str:
 
 def _write_preview(arguments: Mapping[str, Any], desk: Desk) -> str:
     path = str(arguments["path"])
-    return _diff(path, _now(path, desk), str(arguments["content"]))
+    return unified(path, _now(path, desk), str(arguments["content"]))
 
 
 @tool(
@@ -166,14 +139,14 @@ def write_file(
     content: Annotated[str, "文件的完整内容。"],
 ) -> dict[str, Any]:
     """Replace or create a file."""
-    written = desk_of(context).workspace.write(path, _encoded(content, "utf-8", path))
+    written = desk_of(context).workspace.write(path, encoded(content, "utf-8", path))
     return _outcome(written.path, written.before, content)
 
 
 def _edit_preview(arguments: Mapping[str, Any], desk: Desk) -> str:
     path = str(arguments["path"])
-    text, _ = decoded(desk.workspace.read(path, MOST_BYTES), path)
-    return _diff(path, text, _edited(text, arguments["edits"], path))
+    text, _ = decoded(_read(path, desk), path)
+    return unified(path, text, _edited(text, arguments["edits"], path))
 
 
 @tool(
@@ -192,101 +165,84 @@ def edit_file(
 ) -> dict[str, Any]:
     """Make several replacements in a file, all or none."""
     workspace = desk_of(context).workspace
-    data = workspace.read(path, MOST_BYTES)
+    data = _read(path, desk_of(context))
     text, encoding = decoded(data, path)
+    if encoded(text, encoding, path) != data:
+        raise ToolError(
+            f"path: {shown(path)} is {encoding} with bytes that this encoding writes otherwise; nothing was changed: "
+            "run_command can convert it to UTF-8 first"
+        )
     after = _edited(text, edits, path)
     if after == text:
         raise ToolError("edits: they change nothing")
-    written = workspace.write(path, _encoded(after, encoding, path), over=data)
+    written = workspace.write(path, encoded(after, encoding, path), over=data)
     return _outcome(written.path, data, after)
 
 
 def _edited(text: str, edits: list[Edit], path: str) -> str:
     """Return a text with every edit done, each on what the ones before it left."""
+    ends = ends_of(text)
+    end = ends.pop() if len(ends) == 1 else ""
     for number, edit in enumerate(edits):
         where = f"edits[{number}].old" if len(edits) > 1 else "old"
         if not edit.old:
             raise ToolError(f"{where}: must not be empty; write_file writes a whole file")
         old, new = edit.old, edit.new
-        if old not in text and "\r\n" in text:  # a model writes line ends as \n
-            old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
-        count = text.count(old)
-        if count == 0:
-            raise ToolError(f"{where}: is not in {shown(path)}{_nearest(old, text)}; nothing was changed")
-        if count > 1 and not edit.all:
-            places = ", ".join(map(str, _lines_of(old, text)))
+        if end in ("\r\n", "\r") or (not end and old not in text and "\r\n" in ends):  # a model writes \n
+            old, new = (_with_ends(part, end or "\r\n") for part in (old, new))
+        places = _places(old, text)
+        if not places:
+            raise ToolError(f"{where}: is not in {shown(path)}{nearest(old, text)}; nothing was changed")
+        if len(places) > 1 and not edit.all:
+            lines = ", ".join(str(len(lines_in(text[:at] + "."))) for at in places[:10])
+            many = f"{len(places)} times" if len(places) < MOST_PLACES else f"{MOST_PLACES} times or more"
             raise ToolError(
-                f"{where}: occurs {count} times in {shown(path)}, in lines {places}: give more of what stands around "
+                f"{where}: occurs {many} in {shown(path)}, in lines {lines}: give more of what stands around "
                 "it, or all=true; nothing was changed"
             )
+        if len(text) + text.count(old) * (len(new) - len(old)) > MOST_BYTES:
+            raise ToolError(f"{where}: the file would have more than {MOST_BYTES:,} characters; nothing was changed")
         text = text.replace(old, new)
     return text
 
 
-def _lines_of(old: str, text: str, most: int = 10) -> list[int]:
+def _with_ends(text: str, end: str) -> str:
+    return end.join(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+
+
+def _places(old: str, text: str) -> list[int]:
+    """Return where a text occurs, also where occurrences overlap: which one is meant is open then too."""
     found: list[int] = []
     at = text.find(old)
-    while at >= 0 and len(found) < most:
-        found.append(text.count("\n", 0, at) + 1)
-        at = text.find(old, at + len(old))
+    while at >= 0 and len(found) < MOST_PLACES:
+        found.append(at)
+        at = text.find(old, at + 1)
     return found
-
-
-def _nearest(old: str, text: str) -> str:
-    """Say which line is most like the first one that was looked for, and whether only spaces differ."""
-    wanted = next((line for line in old.splitlines() if line.strip()), "")
-    lines = lines_in(text)
-    if not wanted or len(lines) > 20_000:
-        return ""
-    bare = " ".join(wanted.split())
-    for number, line in enumerate(lines, 1):
-        if " ".join(line.split()) == bare:
-            return f" (line {number} differs only in spaces or in the lines after it: {shown(line)})"
-    near = difflib.get_close_matches(wanted, lines[:5_000], n=1, cutoff=0.7)
-    return f" (line {lines.index(near[0]) + 1} is like it: {shown(near[0])})" if near else ""
 
 
 def _now(path: str, desk: Desk) -> str:
     try:
-        return decoded(desk.workspace.read(path, MOST_BYTES), path)[0]
+        return decoded(_read(path, desk), path)[0]
     except ToolError:
         return ""
 
 
-def _encoded(text: str, encoding: str, path: str) -> bytes:
-    try:
-        return text.encode(encoding)
-    except UnicodeEncodeError as error:
-        raise ToolError(
-            f"content: character {error.start} ({text[error.start]!r}) cannot be written in {encoding}, "
-            f"the encoding of {shown(path)}"
-        ) from None
-
-
 def _outcome(path: str, before: bytes | None, after: str) -> dict[str, Any]:
+    out: dict[str, Any] = {"success": True, "path": path}
     try:
         old = "" if before is None else decoded(before, path)[0]
     except ToolError:
         old = ""
-    plus, minus = _counts(old, after)
-    out: dict[str, Any] = {"success": True, "path": path, "lines_added": plus, "lines_removed": minus}
+        out["note"] = "what was there before was no text"
+    told = compared(path, old, after)
+    out |= {"lines_added": told.added, "lines_removed": told.removed}
     if before is None:
         out["created"] = True
-    elif old == after:
-        out["note"] = "the file held exactly this already"
-    else:
-        out["diff"] = _diff(path, old, after)
+    elif "note" not in out:
+        if old == after:
+            out["note"] = "the file held exactly this already"
+        elif lines_in(old) == lines_in(after):
+            out["note"] = "only the ends of lines differ"
+        else:
+            out["diff"] = told.diff
     return out
-
-
-def _counts(old: str, new: str) -> tuple[int, int]:
-    plus = minus = 0
-    for line in difflib.unified_diff(lines_in(old), lines_in(new), n=0, lineterm=""):
-        plus += line.startswith("+") and not line.startswith("+++")
-        minus += line.startswith("-") and not line.startswith("---")
-    return plus, minus
-
-
-def _diff(path: str, old: str, new: str) -> str:
-    made = "\n".join(difflib.unified_diff(lines_in(old), lines_in(new), f"a/{path}", f"b/{path}", lineterm=""))
-    return made if len(made) <= MOST_DIFF else f"{made[:MOST_DIFF]}\n[cut: {len(made) - MOST_DIFF} more characters]"

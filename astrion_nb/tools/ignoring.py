@@ -1,21 +1,19 @@
-"""Which files of a workspace nobody wants to search: what its ``.gitignore`` files say, by the pathspec library.
+"""Which files of a workspace nobody wants to search: what its ``.gitignore`` files say.
 
+Of git's other lists (a person's own, ``.git/info/exclude``, those of folders above the workspace) nothing is read.
 Knows the workspace; no pattern of a search.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import ToolError
+from .globs import Rule, rule
 from .paths import is_protected
 from .workspace import Workspace
 
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
-
 NAME = ".gitignore"
-MOST_BYTES = 1_000_000
+MOST_BYTES = 200_000
+"""Bytes of such a file; a longer one is not heeded."""
 
 
 class Ignored:
@@ -28,10 +26,10 @@ class Ignored:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._specs: dict[str, GitIgnoreSpec | None] = {}
+        self._rules: dict[str, list[Rule]] = {}
 
     def __call__(self, path: str, folder: bool) -> bool:
-        """Say whether a file or folder is ignored; its parents are not.
+        """Say whether a file or folder is ignored, whose parents are not.
 
         Parameters
         ----------
@@ -43,31 +41,31 @@ class Ignored:
         if is_protected((parts[-1],)):
             return True
         for depth in range(len(parts) - 1, -1, -1):  # the nearest file that says anything decides
-            spec = self._spec("/".join(parts[:depth]))
-            if spec is not None:
-                said = spec.check_file("/".join(parts[depth:]) + "/" * folder).include
-                if said is not None:
-                    return said
+            beneath = "/".join(parts[depth:])
+            for one in self._of("/".join(parts[:depth])):
+                if one.says(beneath, folder):
+                    return one.include
         return False
 
-    def _spec(self, folder: str) -> GitIgnoreSpec | None:
-        if folder not in self._specs:
-            self._specs[folder] = self._read(f"{folder}/{NAME}" if folder else NAME)
-        return self._specs[folder]
+    def within(self, path: str) -> bool:
+        """Say whether a folder, or one above it, is ignored."""
+        parts = path.split("/")
+        return any(self("/".join(parts[:depth]), True) for depth in range(1, len(parts) + 1))
 
-    def _read(self, path: str) -> GitIgnoreSpec | None:
-        from pathspec import GitIgnoreSpec
+    def _of(self, folder: str) -> list[Rule]:
+        """Return the rules of a folder's file, the last first."""
+        if folder not in self._rules:
+            self._rules[folder] = self._read(f"{folder}/{NAME}" if folder else NAME)
+        return self._rules[folder]
 
+    def _read(self, path: str) -> list[Rule]:
         try:
-            data = self._workspace.read(path, MOST_BYTES)
+            file, where = self._workspace.open(path)
         except ToolError:
-            return None
-        lines = data.decode("utf-8", "replace").splitlines()
-        made = []
-        for line in lines:
-            try:
-                GitIgnoreSpec.from_lines([line])
-            except ValueError:  # one line that is no pattern says nothing; the others count
-                continue
-            made.append(line)
-        return GitIgnoreSpec.from_lines(made)
+            return []
+        with file:
+            data = file.read(MOST_BYTES + 1)
+        if where != path or len(data) > MOST_BYTES:  # as git, through a link it is not read
+            return []
+        lines = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").split("\n")
+        return [found for line in reversed(lines) if (found := rule(line.removesuffix("\r")))]

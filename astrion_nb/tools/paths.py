@@ -20,6 +20,11 @@ PROTECTED = frozenset({".git", ".hg", ".svn"})
 _DRIVE = re.compile(r"[A-Za-z]:")
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(?:[. :].*)?", re.IGNORECASE)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_DIRECTIONS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_SHORT = re.compile(r"(?:git|hg|svn)~[0-9]+")
+"""Names under which Windows knows such folders too."""
+TEMPORARY = re.compile(r"\.astrion-[0-9a-f]{16}")
+"""Names of unfinished files; nobody sees them."""
 
 
 def parts_of(path: str, root: Path, *, writing: bool = False) -> tuple[str, ...]:
@@ -73,7 +78,13 @@ def outside(path: str) -> ToolError:
 
 def is_protected(parts: tuple[str, ...]) -> bool:
     """Say whether a resolved path lies in a folder of version control, however its name is spelled."""
-    return any(unicodedata.normalize("NFKC", part).casefold().rstrip(". ") in PROTECTED for part in parts)
+    return any(_plain(part) in PROTECTED or _SHORT.fullmatch(_plain(part)) is not None for part in parts)
+
+
+def _plain(part: str) -> str:
+    """Return what some file systems take a name for: no case, no form, no characters that are not seen."""
+    seen = "".join(char for char in unicodedata.normalize("NFKC", part) if unicodedata.category(char) != "Cf")
+    return seen.casefold().partition(":")[0].rstrip(". ")
 
 
 def _check_name(part: str, path: str) -> None:
@@ -81,5 +92,9 @@ def _check_name(part: str, path: str) -> None:
         return
     if len(part.encode()) > 240:
         raise ToolError(f"path: a name in {shown(path)} is longer than 240 bytes")
+    if _DIRECTIONS.search(part):
+        raise ToolError(f"path: {shown(part)} holds a mark that turns the direction of what is shown; use another name")
+    if TEMPORARY.fullmatch(part.casefold()):
+        raise ToolError(f"path: {shown(part)} is a name of unfinished files; use another")
     if _RESERVED.fullmatch(part) or part != part.rstrip(". ") or ":" in part:
         raise ToolError(f"path: {shown(part)} is a name that Windows cannot hold or takes for a device; use another")

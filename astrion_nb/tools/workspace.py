@@ -3,7 +3,8 @@
 Every component is opened by its parent's descriptor and never through a link: a link is read, and
 its target is walked the same way from where it stands, so what is swapped between a look and a use
 can only end in an error. What is opened is a regular file or a folder; a file is replaced as a
-whole, so another name of it (a hard link) keeps the old bytes.
+whole, so another name of it (a hard link) keeps the old bytes. Two threads that write one file do so
+one after the other; another program's write between the last look and the replacing is lost.
 
 Where a system has no such descriptors (Windows), the resolved path is checked before it is opened,
 which a swap in between can deceive.
@@ -14,10 +15,10 @@ Knows no tool and no model.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import stat
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,20 +26,13 @@ from typing import BinaryIO, Literal
 
 from ..errors import ToolError
 from ..given import shown
-from .paths import is_protected, outside, parts_of
+from .paths import TEMPORARY, is_protected, parts_of
+from .walking import BY_DESCRIPTOR, DEEPEST, FILE, FLAGS, FOLDER, Resolved, Walk, identity, is_junction, odd, told
 
-BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
-"""Whether this system opens files by their folder's descriptor."""
-MOST_LINKS = 40
-DEEPEST = 100
-"""Folders within folders, beyond which none is looked into."""
-TEMPORARY = ".astrion-"
-"""Names of unfinished files begin so."""
+MOST_REPLACED = 64_000_000
+"""Bytes of a file that is replaced; a longer one could not be put back."""
 
-_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_FOLDER = _FLAGS | os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-# Not blocking: a pipe opens at once, and is refused then.
-_FILE = _FLAGS | os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_REPLACING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +109,8 @@ class Workspace:
             No such file, a folder, a device, or a path that leads out.
         """
         with self._found(path) as (parent, name, parts):
-            where = "/".join(parts)
-            if name is None:
-                raise ToolError(f"path: {shown(path)} is a folder, not a file")
-            try:
-                handle = self._open(parent, name, _FILE)
-            except OSError as error:
-                raise _told(path, error) from None
-        kind = os.fstat(handle)
-        if not stat.S_ISREG(kind.st_mode):
-            os.close(handle)
-            what = "a folder" if stat.S_ISDIR(kind.st_mode) else "a device, pipe or socket"
-            raise ToolError(f"path: {shown(path)} is {what}, not a file")
-        return os.fdopen(handle, "rb"), where
+            handle, _ = self._regular(parent, name, path)
+        return os.fdopen(handle, "rb"), "/".join(parts)
 
     def read(self, path: str, limit: int) -> bytes:
         """Return a file's bytes.
@@ -150,6 +133,18 @@ class Workspace:
             raise ToolError(f"path: {shown(path)} has more than {limit:,} bytes")
         return data
 
+    def folder(self, path: str) -> str:
+        """Return a folder's path beneath the workspace, links followed; empty for the workspace itself.
+
+        Raises
+        ------
+        ToolError
+            There is no such folder.
+        """
+        with self._found(path) as (parent, name, parts):
+            self._close(self._top(parent, name, path))
+            return "/".join(parts)
+
     def entries(
         self, path: str = ".", *, skip: Callable[[str, bool], bool] = lambda path, folder: False
     ) -> Iterator[Entry]:
@@ -170,34 +165,56 @@ class Workspace:
             There is no such folder.
         """
         with self._found(path) as (parent, name, parts):
-            if name is None:
-                top = os.dup(parent) if isinstance(parent, int) else parent
-            else:
-                try:
-                    top = self._open(parent, name, _FOLDER) if isinstance(parent, int) else parent / name
-                except OSError as error:
-                    if error.errno == errno.ENOTDIR:
-                        raise ToolError(f"path: {shown(path)} is a file, not a folder") from None
-                    raise _told(path, error) from None
-        return self._beneath(top, tuple(parts), skip)
+            top = self._top(parent, name, path)
+        found = self._beneath(top, tuple(parts), skip, self._closed_now())
+        next(found)  # from now on it closes what it holds, whether or not anybody reads on
+        return (entry for entry in found if entry is not None)
+
+    @staticmethod
+    def _top(parent: int | Path, name: str | None, path: str) -> int | Path:
+        """Open a folder; without descriptors, see that it is one."""
+        try:
+            if isinstance(parent, int):
+                return os.dup(parent) if name is None else os.open(name, FOLDER, dir_fd=parent)
+            top = parent if name is None else parent / name
+            os.scandir(top).close()
+            return top
+        except NotADirectoryError:
+            raise ToolError(f"path: {shown(path)} is a file, not a folder") from None
+        except OSError as error:
+            raise told(path, error) from None
+
+    @staticmethod
+    def _close(folder: int | Path) -> None:
+        if isinstance(folder, int):
+            os.close(folder)
 
     def _beneath(
-        self, folder: int | Path, parts: tuple[str, ...], skip: Callable[[str, bool], bool]
-    ) -> Iterator[Entry]:
+        self,
+        folder: int | Path,
+        parts: tuple[str, ...],
+        skip: Callable[[str, bool], bool],
+        closed: frozenset[tuple[int, int]],
+    ) -> Iterator[Entry | None]:
+        """Yield ``None``, and then what lies beneath a folder, whose descriptor is closed in the end."""
         try:
+            yield None
             try:
-                found = sorted(os.scandir(folder), key=lambda item: item.name)
+                with os.scandir(folder) as items:
+                    found = sorted(items, key=lambda item: item.name)
             except OSError:
                 return
             for item in found:
                 here = (*parts, item.name)
-                if item.name.startswith(TEMPORARY) or here in self._closed:
+                if TEMPORARY.fullmatch(item.name):
                     continue
                 try:
                     kind = item.stat(follow_symlinks=False)
                 except OSError:
                     continue  # gone meanwhile
                 name, is_folder = "/".join(here), stat.S_ISDIR(kind.st_mode)
+                if is_folder and (here in self._closed or identity(kind) in closed or is_junction(kind)):
+                    continue
                 if skip(name, is_folder):
                     continue
                 if stat.S_ISREG(kind.st_mode):
@@ -208,13 +225,12 @@ class Workspace:
                         continue
                     try:
                         within = isinstance(folder, int)
-                        inner = self._open(folder, item.name, _FOLDER) if within else Path(item.path)
+                        inner = self._open(folder, item.name, FOLDER) if within else Path(item.path)
                     except OSError:
                         continue
-                    yield from self._beneath(inner, here, skip)
+                    yield from self._beneath(inner, here, skip, closed)
         finally:
-            if isinstance(folder, int):
-                os.close(folder)
+            self._close(folder)
 
     # -- writing ------------------------------------------------------------------------
 
@@ -226,7 +242,7 @@ class Workspace:
         path : str
         data : bytes
         over : bytes, None or "any"
-            What the file has to hold at this moment, ``None`` for no file: what somebody else wrote meanwhile
+            What the file has to hold at this moment, ``None`` for no file: what another thread wrote meanwhile
             is not overwritten.
 
         Raises
@@ -234,18 +250,20 @@ class Workspace:
         ToolError
             The path leads out or is protected, is no regular file, has changed, or the system refuses.
         """
-        with self._found(path, writing=True) as (parent, name, parts):
-            if name is None:
-                raise ToolError(f"path: {shown(path)} is a folder, not a file")
-            if is_protected(tuple(parts)):
-                raise _protected(path)
+        with self._found(path, writing=True, make=not isinstance(over, bytes)) as (parent, name, parts):
+            kind = self._writable(parent, name, path)
+            assert name is not None
             try:
-                before, mode = self._held(parent, name, path)
-                if over != "any" and over != before:
-                    raise ToolError(f"path: {shown(path)} was changed meanwhile; read it again, and write then")
-                self._replace(parent, name, data, mode)
+                with self._unfinished(parent, data, None if kind is None else kind.st_mode) as unfinished, _REPLACING:
+                    before = self._held(parent, name, path)
+                    if over != "any" and over != before:
+                        raise ToolError(f"path: {shown(path)} was changed meanwhile; read it again, and write then")
+                    if isinstance(parent, int):
+                        os.replace(unfinished, name, src_dir_fd=parent, dst_dir_fd=parent)
+                    else:
+                        os.replace(parent / unfinished, parent / name)
             except OSError as error:
-                raise _told(path, error) from None
+                raise told(path, error) from None
         return Written("/".join(parts), before)
 
     def remove(self, path: str) -> None:
@@ -256,35 +274,49 @@ class Workspace:
         ToolError
             As :meth:`write`.
         """
-        with self._found(path, writing=True) as (parent, name, parts):
-            if name is None:
-                raise ToolError(f"path: {shown(path)} is a folder, not a file")
-            if is_protected(tuple(parts)):
-                raise _protected(path)
+        with self._found(path, writing=True) as (parent, name, _):
+            self._writable(parent, name, path)
+            assert name is not None
             try:
-                self._held(parent, name, path)
-                if isinstance(parent, int):
-                    os.unlink(name, dir_fd=parent)
-                else:
-                    (parent / name).unlink()
+                self._unlink(parent, name)
             except OSError as error:
-                raise _told(path, error) from None
+                raise told(path, error) from None
 
-    def _held(self, parent: int | Path, name: str, path: str) -> tuple[bytes | None, int | None]:
-        """Return the bytes and the mode of what is there, ``None`` for nothing."""
+    def _writable(self, parent: int | Path, name: str | None, path: str) -> os.stat_result | None:
+        """Return what is there, ``None`` for nothing; replacing it asks for no permission of the file itself."""
         try:
-            handle = self._open(parent, name, _FILE)
+            kind = self._look(parent, name, path)
         except FileNotFoundError:
-            return None, None
-        with os.fdopen(handle, "rb") as file:
-            kind = os.fstat(handle)
-            if not stat.S_ISREG(kind.st_mode):
-                raise ToolError(f"path: {shown(path)} is no regular file, so it is not replaced")
-            return file.read(), stat.S_IMODE(kind.st_mode)
+            return None
+        assert name is not None
+        if isinstance(parent, int):
+            allowed = os.access(name, os.W_OK, dir_fd=parent)
+        else:
+            allowed = os.access(parent / name, os.W_OK)
+        if not allowed or not kind.st_mode & 0o222:
+            raise ToolError(f"path: {shown(path)} is read-only, so it is left as it is; write another file")
+        return kind
 
-    def _replace(self, parent: int | Path, name: str, data: bytes, mode: int | None) -> None:
-        unfinished = f"{TEMPORARY}{secrets.token_hex(8)}"
-        handle = self._open(parent, unfinished, _FLAGS | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    def _held(self, parent: int | Path, name: str, path: str) -> bytes | None:
+        """Return the bytes of what is there, ``None`` for nothing."""
+        try:
+            self._look(parent, name, path)
+        except FileNotFoundError:
+            return None
+        handle, kind = self._regular(parent, name, path)
+        with os.fdopen(handle, "rb") as file:
+            if kind.st_size > MOST_REPLACED or len(data := file.read(MOST_REPLACED + 1)) > MOST_REPLACED:
+                raise ToolError(
+                    f"path: {shown(path)} has more than {MOST_REPLACED:,} bytes, so it is not replaced; "
+                    "write another file"
+                )
+        return data
+
+    @contextlib.contextmanager
+    def _unfinished(self, parent: int | Path, data: bytes, mode: int | None) -> Iterator[str]:
+        """Write a file of a name of its own, which is gone in the end unless it got another."""
+        name = f".astrion-{secrets.token_hex(8)}"
+        handle = self._open(parent, name, FLAGS | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -292,17 +324,17 @@ class Workspace:
                 if mode is not None and hasattr(os, "fchmod"):
                     os.fchmod(handle, mode & 0o777)  # never set-user-id or the like
                 os.fsync(handle)
-            if isinstance(parent, int):
-                os.replace(unfinished, name, src_dir_fd=parent, dst_dir_fd=parent)
-            else:
-                os.replace(parent / unfinished, parent / name)
-        except BaseException:
+            yield name
+        finally:
             with contextlib.suppress(OSError):
-                if isinstance(parent, int):
-                    os.unlink(unfinished, dir_fd=parent)
-                else:
-                    (parent / unfinished).unlink()
-            raise
+                self._unlink(parent, name)
+
+    @staticmethod
+    def _unlink(parent: int | Path, name: str) -> None:
+        if isinstance(parent, int):
+            os.unlink(name, dir_fd=parent)
+        else:
+            (parent / name).unlink()
 
     # -- finding ------------------------------------------------------------------------
 
@@ -312,139 +344,83 @@ class Workspace:
             return os.open(name, flags, mode, dir_fd=parent)
         return os.open(parent / name, flags, mode)
 
+    @staticmethod
+    def _look(parent: int | Path, name: str | None, path: str) -> os.stat_result:
+        """Return what a regular file is; nothing is opened, so nothing happens to anything else.
+
+        Raises
+        ------
+        FileNotFoundError
+            Nothing is there.
+        ToolError
+            Something else is, or the system refuses.
+        """
+        if name is None:
+            raise odd(path, stat.S_IFDIR)
+        try:
+            if isinstance(parent, int):
+                kind = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            else:
+                kind = os.lstat(parent / name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise told(path, error) from None
+        if not stat.S_ISREG(kind.st_mode):
+            raise odd(path, kind.st_mode)
+        return kind
+
+    def _regular(self, parent: int | Path, name: str | None, path: str) -> tuple[int, os.stat_result]:
+        """Open a regular file for reading, and return what it is."""
+        try:
+            self._look(parent, name, path)
+            assert name is not None
+            handle = self._open(parent, name, FILE)
+        except OSError as error:
+            raise told(path, error) from None
+        kind = os.fstat(handle)
+        if not stat.S_ISREG(kind.st_mode):  # something else by now
+            os.close(handle)
+            raise odd(path, kind.st_mode)
+        return handle, kind
+
     @contextlib.contextmanager
-    def _found(self, path: str, *, writing: bool = False) -> Iterator[tuple[int | Path, str | None, list[str]]]:
+    def _found(
+        self, path: str, *, writing: bool = False, make: bool = False
+    ) -> Iterator[tuple[int | Path, str | None, list[str]]]:
         """Walk to a path: its open folder (or, without descriptors, the folder's path), its name, all its components.
 
         The name is ``None`` where the path is the workspace itself or ends in ``..``.
         """
         base = self._said if Path(path).is_relative_to(self._said) else self.root
         parts = parts_of(path, base, writing=writing)
-        if writing and is_protected(parts):  # before any folder is made on the way
-            raise _protected(path)
-        walk = _Walk(self.root, path, make=writing) if BY_DESCRIPTOR else _Resolved(self.root, path, make=writing)
+        closed = self._closed_now()
+
+        def check(names: Sequence[str], kind: os.stat_result | None) -> None:
+            """Refuse a path on the way, before anything is made in it."""
+            shut = any(tuple(names[: len(one)]) == one for one in self._closed)
+            if shut or (kind is not None and identity(kind) in closed):
+                raise ToolError(f"path: {shown(path)} is closed to tools: it belongs to the conversations' own files")
+            if writing and is_protected(tuple(names)):
+                raise ToolError(f"path: {shown(path)} belongs to version control, whose files no tool writes")
+
+        check(parts, None)
+        roots = (self.root, self._said)
+        walk = Walk(roots, path, make, check) if BY_DESCRIPTOR else Resolved(roots, path, make, check)
         try:
             parent, name, where = walk.to(parts)
-            if any(tuple(where[: len(closed)]) == closed for closed in self._closed):
-                raise ToolError(f"path: {shown(path)} is closed to tools: it belongs to the conversations' own files")
+            check(where, None)
+            if name is not None:
+                with contextlib.suppress(OSError):
+                    check(where, os.stat(name, dir_fd=parent) if isinstance(parent, int) else os.stat(parent / name))
             yield parent, name, where
         finally:
             walk.close()
 
-
-class _Walk:
-    """From the root to a path, folder by folder, each opened by its parent's descriptor."""
-
-    def __init__(self, root: Path, path: str, *, make: bool) -> None:
-        self._path = path
-        self._make = make
-        try:
-            self._open = [os.open(root, _FOLDER)]
-        except OSError as error:
-            raise ToolError(f"the workspace {root} cannot be opened ({error.strerror})") from None
-        self._root = root
-        self._names: list[str] = []
-        self._links = 0
-
-    def to(self, parts: Sequence[str]) -> tuple[int, str | None, list[str]]:
-        """Walk; returns the last folder's descriptor, the last component, and all of them."""
-        todo = list(reversed(parts))
-        while todo:
-            part = todo.pop()
-            if part == "..":
-                if not self._names:
-                    raise outside(self._path)
-                os.close(self._open.pop())
-                self._names.pop()
-                continue
-            target = self._target(part)
-            if target is not None:
-                self._links += 1
-                if self._links > MOST_LINKS:
-                    raise ToolError(f"path: {shown(self._path)} leads through too many links")
-                todo.extend(reversed(self._from(target)))
-                continue
-            if not todo:
-                return self._open[-1], part, [*self._names, part]
-            self._enter(part)
-        return self._open[-1], None, list(self._names)
-
-    def _target(self, part: str) -> str | None:
-        try:
-            return os.readlink(part, dir_fd=self._open[-1])
-        except OSError:
-            return None  # no link, or not there
-
-    def _from(self, target: str) -> list[str]:
-        """Return what is to be walked for a link's target, from where the link stands."""
-        if os.path.isabs(target):
-            try:
-                inner = Path(target).relative_to(self._root)
-            except ValueError:
-                raise outside(self._path) from None
-            while len(self._open) > 1:
-                os.close(self._open.pop())
-            self._names.clear()
-            return list(inner.parts)
-        return [part for part in target.split("/") if part not in ("", ".")]
-
-    def _enter(self, part: str) -> None:
-        try:
-            inner = os.open(part, _FOLDER, dir_fd=self._open[-1])
-        except FileNotFoundError as error:
-            if not self._make:
-                raise _told(self._path, error) from None
-            try:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=self._open[-1])
-                inner = os.open(part, _FOLDER, dir_fd=self._open[-1])
-            except OSError as problem:
-                raise _told(self._path, problem) from None
-        except OSError as error:
-            raise _told(self._path, error) from None
-        self._open.append(inner)
-        self._names.append(part)
-
-    def close(self) -> None:
-        """Close every descriptor."""
-        for handle in self._open:
-            os.close(handle)
-
-
-class _Resolved:
-    """The same where folders have no descriptors: resolved as a whole, and checked."""
-
-    def __init__(self, root: Path, path: str, *, make: bool) -> None:
-        self._root = root
-        self._path = path
-        self._make = make
-
-    def to(self, parts: Sequence[str]) -> tuple[Path, str | None, list[str]]:
-        """Return the folder's path, the last component, and all of them."""
-        whole = self._root.joinpath(*parts).resolve()
-        if not whole.is_relative_to(self._root):
-            raise outside(self._path)
-        where = list(whole.relative_to(self._root).parts)
-        if not where:
-            return self._root, None, where
-        if self._make:
-            whole.parent.mkdir(parents=True, exist_ok=True)
-        return whole.parent, whole.name, where
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-def _protected(path: str) -> ToolError:
-    return ToolError(f"path: {shown(path)} belongs to version control, whose files no tool writes")
-
-
-def _told(path: str, error: OSError) -> ToolError:
-    """Return an error of the system in a model's words."""
-    if isinstance(error, FileNotFoundError):
-        return ToolError(f"path: there is no {shown(path)}; search_workspace finds files by name")
-    if error.errno == errno.ELOOP:
-        return ToolError(f"path: {shown(path)} was changed to a link meanwhile; try again")
-    if isinstance(error, NotADirectoryError):
-        return ToolError(f"path: a part of {shown(path)} is a file, not a folder")
-    return ToolError(f"path: {shown(path)}: {error.strerror}")
+    def _closed_now(self) -> frozenset[tuple[int, int]]:
+        """Return what the closed folders are, whatever their names: some file systems have several for one."""
+        found = []
+        for parts in self._closed:
+            with contextlib.suppress(OSError):
+                found.append(identity(self.root.joinpath(*parts).stat()))
+        return frozenset(found)
