@@ -167,11 +167,6 @@ def edit_file(
     workspace = desk_of(context).workspace
     data = _read(path, desk_of(context))
     text, encoding = decoded(data, path)
-    if encoded(text, encoding, path) != data:
-        raise ToolError(
-            f"path: {shown(path)} is {encoding} with bytes that this encoding writes otherwise; nothing was changed: "
-            "run_command can convert it to UTF-8 first"
-        )
     after = _edited(text, edits, path)
     if after == text:
         raise ToolError("edits: they change nothing")
