@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 MOST_HOPS = 5
+LONGEST_URL = 8_000
 SECONDS = 30.0
 """Seconds that an answer takes, redirects included, at most."""
 MOST_BYTES = 10_000_000
@@ -181,6 +182,8 @@ def checked(url: str) -> str:
         Another scheme than http and https, no host, a user's name in it.
     """
     text = url.strip()
+    if len(text) > LONGEST_URL:
+        raise ToolError(f"url: has {len(text):,} characters; {LONGEST_URL:,} are the most")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port

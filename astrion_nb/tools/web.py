@@ -1,15 +1,23 @@
 """``web_search`` and ``extract_webpage``: the web as text that a model can use.
 
-Knows providers of searches and what a page's main text is (trafilatura); sockets are
-:mod:`~astrion_nb.tools.net`'s matter. What a page says is told as a page's words: data, no instruction.
+Knows providers of searches; sockets are :mod:`~astrion_nb.tools.net`'s matter, and what a page's main
+text is :mod:`~astrion_nb.tools.pages`'s, which runs as a process of its own that can be ended. What a
+page says is told as a page's words: data, no instruction.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
+import contextlib
+import html
 import json
+import os
+import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -17,15 +25,29 @@ from pydantic import Field
 
 from ..errors import ToolError
 from ..given import shown
+from . import pages
 from .desk import Desk, Web
 from .files import desk_of
 from .net import Answer, fetch
+from .process import environment
 from .registry import ToolContext, tool
+from .threads import in_thread
 
 MOST_TEXT = 20_000
 """Characters of a page that one call shows."""
+MOST_FOUND = 2_000_000
+"""Bytes of what a search provider answers."""
+PATIENCE = 15.0
+"""Seconds in which a page's main text is looked for; then all of its text is taken."""
 _INSTALL = "a person can install it (pip install 'astrion-nb[web]')"
-_TEXTS = ("text/", "application/json", "application/xml", "application/xhtml+xml", "application/javascript")
+_TEXTS = ("text/", *(f"application/{kind}" for kind in (
+    "json", "xml", "xhtml+xml", "javascript", "ecmascript", "yaml", "x-yaml", "toml", "x-ndjson", "sql", "x-sh",
+)))  # fmt: skip
+_PAGES = ("", "text/html", "application/xhtml+xml")
+# Encodings of names and of programs' texts: no page is in one, and reading some takes for ever.
+_NO_CHARSETS = frozenset({"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs", "oem"})
+_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_TAG = re.compile(r"</?[a-zA-Z][^<>]{0,100}>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +77,24 @@ async def _ddgs(query: str, count: int, web: Web) -> list[Hit]:
     def ask() -> list[dict[str, Any]]:
         try:
             return DDGS(timeout=15).text(query, max_results=count)
-        except DDGSException as error:
-            if "no results" in str(error).lower():
+        except Exception as error:  # of a library that reads pages of a dozen engines, anything
+            if isinstance(error, DDGSException) and "no results" in str(error).lower():
                 return []
-            raise ToolError(f"the search failed ({error}); try again later, or other words") from None
+            told = _line(str(error), 200)
+            raise ToolError(
+                f"the search failed ({told}); is there a network? Try again later, or other words"
+            ) from None
 
-    found = await asyncio.to_thread(ask)
+    found = await in_thread(ask, {})
     return [Hit(str(one.get("title", "")), str(one.get("href", "")), str(one.get("body", ""))) for one in found]
 
 
 async def _brave(query: str, count: int, web: Web) -> list[Hit]:
     at = web.search_url or "https://api.search.brave.com/res/v1/web/search"
     data = await _json(f"{at}?{urlencode({'q': query, 'count': count})}", web, {"X-Subscription-Token": web.key})
-    return _hits(data.get("web", {}).get("results"), "title", "url", "description")
+    found = data.get("web")
+    hits = _hits(found.get("results") if isinstance(found, dict) else None, "title", "url", "description")
+    return [Hit(_untagged(hit.title), hit.url, _untagged(hit.text)) for hit in hits]
 
 
 async def _tavily(query: str, count: int, web: Web) -> list[Hit]:
@@ -92,7 +119,11 @@ KEYED = frozenset({"brave", "tavily"})
 
 
 async def _json(url: str, web: Web, headers: Mapping[str, str], body: bytes | None = None) -> dict[str, Any]:
-    answer = await fetch(url, web, headers={"Accept": "application/json", **headers}, body=body)
+    said = {"Accept": "application/json", **headers}
+    try:
+        answer = await fetch(url, web, headers=said, body=body, limit=MOST_FOUND)
+    except ToolError as error:
+        raise ToolError(f"the search failed: {web.search}: {str(error).removeprefix('url: ')}") from None
     if answer.status != 200:
         raise ToolError(f"the search failed: {web.search} answered {answer.status}{_why(answer)}")
     try:
@@ -102,6 +133,11 @@ async def _json(url: str, web: Web, headers: Mapping[str, str], body: bytes | No
     if not isinstance(data, dict):
         raise ToolError(f"the search failed: {web.search} answered another JSON than it documents")
     return data
+
+
+def _untagged(text: str) -> str:
+    """Return the plain text of what a provider has marked up."""
+    return html.unescape(_TAG.sub("", text))
 
 
 def _why(answer: Answer) -> str:
@@ -172,7 +208,7 @@ async def extract_webpage(
     answer = await fetch(url, desk_of(context).web, accepts=_readable)
     if answer.status >= 400:
         raise ToolError(f"url: {answer.url} answered {answer.status}")
-    text = await asyncio.to_thread(_main_text, answer)
+    text = await _text(answer)
     if not text.strip():
         return f"[{answer.url} holds no text; it may be made by scripts]"
     if start >= len(text):
@@ -191,25 +227,51 @@ def _readable(kind: str) -> bool:
     return kind == "" or kind.startswith(_TEXTS) or kind.endswith(("+json", "+xml"))
 
 
-def _main_text(answer: Answer) -> str:
-    if answer.kind not in ("", "text/html", "application/xhtml+xml"):
-        return _plain(answer)
-    try:
-        import trafilatura
-    except ImportError:
-        raise ToolError(f"extract_webpage needs an extra: {_INSTALL}") from None
-
-    source: str | bytes = answer.data
+async def _text(answer: Answer) -> str:
+    if answer.kind not in _PAGES:
+        text = _decoded(answer)
+        if "\0" in text[:1000]:
+            raise ToolError(f"url: {answer.url} is no text, though it says {answer.kind}")
+        return text
+    if find_spec("trafilatura") is None:
+        raise ToolError(f"extract_webpage needs an extra: {_INSTALL}")
+    data, charset = answer.data, ""
     if answer.charset:
-        source = _plain(answer)
-    found = trafilatura.extract(
-        source, url=answer.url, output_format="markdown", include_links=True, include_tables=True, with_metadata=False
+        data, charset = _decoded(answer).encode("utf-8", "replace"), "utf-8"
+    for how in ("main", "simple"):
+        made = await _made(how, answer.url, data, charset)
+        if made is not None:
+            return made
+    raise ToolError(f"url: the text of {answer.url} could not be found within {PATIENCE:g} s; it is an odd page")
+
+
+async def _made(how: str, url: str, data: bytes, charset: str) -> str | None:
+    """Return what :mod:`~astrion_nb.tools.pages` makes of a page; ``None`` when it does not come to an end."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", pages.__file__, how, url, charset),
+        env=environment(os.environ),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
     )
-    return found or ""
-
-
-def _plain(answer: Answer) -> str:
     try:
-        return answer.data.decode(answer.charset or "utf-8", "replace")
-    except LookupError:
-        return answer.data.decode("utf-8", "replace")
+        async with asyncio.timeout(PATIENCE):
+            out, _ = await process.communicate(data)
+    except TimeoutError:
+        return None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return out.decode("utf-8", "replace") if process.returncode == 0 else None
+
+
+def _decoded(answer: Answer) -> str:
+    for mark, encoding in _BOMS:
+        if answer.data.startswith(mark):
+            return answer.data.decode(encoding, "replace")
+    with contextlib.suppress(LookupError, UnicodeError, ValueError):
+        if codecs.lookup(answer.charset or "utf-8").name.replace("-", "_") not in _NO_CHARSETS:
+            return answer.data.decode(answer.charset or "utf-8", "replace")
+    return answer.data.decode("utf-8", "replace")
