@@ -41,9 +41,9 @@ SECONDS = 20.0
 LONGEST_LINE = 1_000_000
 """Characters of a line that are searched at once; of a longer one, its parts."""
 MOST_REPEATS = 10_000
-"""What the counts of a pattern's repeated groups come to, multiplied."""
+"""What the counts of a pattern's repeated groups come to, multiplied, and with the largest of any other count."""
 _RECURSION = re.compile(r"(?<!\\)(?:\\\\)*\(\?(?:R|[+-]?[0-9]|&|P>)")
-_REPEAT = re.compile(r"[)}][?+]?\s*\{([0-9]*)(?:,([0-9]*))?\}")
+_REPEAT = re.compile(r"([)}][?+]?\s*)?\{([0-9]*)(?:,([0-9]*))?\}")
 _OTHERS = re.compile("[iks]", re.IGNORECASE)
 """Letters of ASCII that others than they stand for, case ignored."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -170,9 +170,14 @@ def _around(line: str, start: int, end: int) -> str:
 def _compiled(pattern: str, ignore_case: bool) -> regex.Pattern[str]:
     import regex
 
-    repeats = 1
-    for least, most in _REPEAT.findall(pattern):
-        repeats *= max(1, int((most or least or "1")[:9]))
+    groups = others = 1
+    for group, least, most in _REPEAT.findall(pattern):
+        count = int((most or least or "0")[:9])
+        if group:
+            groups *= max(1, count)
+        else:
+            others = max(others, count)
+    repeats = groups * others if groups > 1 else 1
     if _RECURSION.search(pattern) or repeats > MOST_REPEATS:
         raise ToolError("pattern: recursion and repeats of repeats in great number are not done; use a simpler one")
     try:
