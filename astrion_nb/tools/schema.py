@@ -11,7 +11,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -30,6 +30,11 @@ from pydantic.json_schema import GenerateJsonSchema
 from ..errors import ConfigError, ToolError
 from .plain import describe
 
+_MOST_PARTS = 2_000
+"""Schemas within a tool's schema, beyond which it keeps its references."""
+_OF_NAMES = ("properties", "patternProperties", "dependentSchemas")
+_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_OF_ONE = ("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
 _BARE = re.compile(r"[\w.-]+")
 
 
@@ -119,30 +124,52 @@ def build(
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put every definition where it is referred to, unless one holds itself: not every endpoint follows references."""
+    """Put every definition where it is referred to: not every endpoint follows references.
+
+    A schema whose definitions hold themselves, or that would grow beyond measure, stays as it is.
+    """
     defined = schema.get("$defs", {})
-    recursive = False
+    room = _MOST_PARTS
 
     def filled(value: Any, inside: tuple[str, ...]) -> Any:
-        nonlocal recursive
-        if isinstance(value, list):
-            return [filled(item, inside) for item in value]
-        if not isinstance(value, dict):
+        """Fill in a schema."""
+        nonlocal room
+        room -= 1
+        if room < 0:
+            raise _StaysError
+        if not isinstance(value, dict):  # true and false are schemas
             return value
         reference = value.get("$ref")
-        if not isinstance(reference, str):
-            return {key: filled(item, inside) for key, item in value.items() if key != "$defs"}
-        name = reference.removeprefix("#/$defs/")
-        if name in inside:
-            recursive = True
-            return value
-        whole = {key: item for key, item in defined[name].items() if key != "title"}
-        if isinstance(told := whole.get("description"), str):
-            whole["description"] = told.split("\n\n")[0].replace("\n", " ")
-        return filled({**whole, **{key: item for key, item in value.items() if key != "$ref"}}, (*inside, name))
+        if isinstance(reference, str):
+            name = reference.removeprefix("#/$defs/")
+            if name in inside:
+                raise _StaysError
+            whole = {key: item for key, item in defined[name].items() if key != "title"}
+            if isinstance(told := whole.get("description"), str):
+                whole["description"] = told.split("\n\n")[0].replace("\n", " ")
+            return filled({**whole, **{key: item for key, item in value.items() if key != "$ref"}}, (*inside, name))
+        out: dict[str, Any] = {}
+        for key, item in value.items():
+            if key in _OF_NAMES and isinstance(item, dict):
+                out[key] = {name: filled(one, inside) for name, one in item.items()}
+            elif key in _OF_SCHEMAS and isinstance(item, list):
+                out[key] = [filled(one, inside) for one in item]
+            elif key in _OF_ONE:
+                out[key] = filled(item, inside)
+            elif key == "discriminator":  # it would name definitions that are gone
+                continue
+            elif key != "$defs":
+                out[key] = item  # a value, such as a default: whatever it holds is no schema
+        return out
 
-    made = filled(schema, ())
-    return schema if recursive else made
+    try:
+        return cast("dict[str, Any]", filled(schema, ()))
+    except _StaysError:
+        return schema
+
+
+class _StaysError(Exception):
+    """A schema cannot be written without references."""
 
 
 def _ordered(value: dict[str, Any]) -> dict[str, Any]:
