@@ -74,13 +74,24 @@ def kill_everything(group: int, adopting: bool) -> None:
         time.sleep(0.005)
 
 
-def supervise(start: Callable[[], int]) -> int:
+def see_out(supervisor: int) -> None:
+    """Let the supervisor below end its command first: what it has started is found by nobody else."""
+    ends = time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError):
+        os.kill(supervisor, signal.SIGTERM)
+        while time.monotonic() < ends and not os.waitpid(supervisor, os.WNOHANG)[0]:
+            time.sleep(0.005)
+
+
+def supervise(start: Callable[[], int], *, supervises: bool = False) -> int:
     """Run something in a process of its own session, see it end or the lifeline cut, and kill what is left.
 
     Parameters
     ----------
     start : callable
         What the process does; returns its exit status.
+    supervises : bool
+        Whether that is to supervise.
 
     Returns
     -------
@@ -122,6 +133,8 @@ def supervise(start: Callable[[], int]) -> int:
                     break
                 if process == started:
                     status = os.waitstatus_to_exitcode(how)
+    if supervises and status is None and not adopting:
+        see_out(started)
     kill_everything(started, adopting)
     if status is None:
         return 128 + signal.SIGKILL
@@ -144,7 +157,7 @@ def execute(command: list[str]) -> int:
 
 def main(command: list[str]) -> int:
     """Run a command; returns its exit status, 128 and the signal's number for one that was killed."""
-    return supervise(lambda: supervise(lambda: execute(command)))
+    return supervise(lambda: supervise(lambda: execute(command)), supervises=True)
 
 
 if __name__ == "__main__":

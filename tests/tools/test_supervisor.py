@@ -149,15 +149,22 @@ def test_what_is_left_of_a_command_that_killed_both_is_found_by_its_mark(mark: s
             one.wait()
 
 
-def test_where_orphans_cannot_be_adopted_the_group_of_the_command_is_ended(start: Start, mark: str) -> None:
+@pytest.mark.containment
+@pytest.mark.parametrize("way", ["lifeline", "SIGTERM", "outer"])
+def test_where_orphans_cannot_be_adopted_the_group_of_the_command_is_ended(start: Start, mark: str, way: str) -> None:
     program = (
         f"import runpy, sys; sys.platform = 'other'; sys.argv = ['x', *sys.argv[1:]]; "
         f"runpy.run_path({supervisor.__file__!r}, run_name='__main__')"
     )
-    child = start("/bin/sh", "-c", "sleep 600 & echo up; sleep 600", program=program)
+    child = start("/bin/sh", "-c", "trap '' 1 2 15; sleep 600 & echo up; sleep 600", program=program)
     ready(child)
-    cut(child)
-    assert child.wait(10) == 137
+    if way == "SIGTERM":
+        child.send_signal(signal.SIGTERM)
+    elif way == "outer":
+        child.kill()
+    if way != "SIGTERM":
+        cut(child)
+    assert child.wait(10) == (-9 if way == "outer" else 137)
     assert until(lambda: not carrying(mark), GONE)
 
 
