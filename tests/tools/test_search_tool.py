@@ -200,7 +200,7 @@ def test_links_lead_a_search_nowhere(tree: Path, tmp_path_factory: pytest.TempPa
     for path in ("out", "file", "out/secret"):
         with pytest.raises(ToolError, match="leads out"):
             search(tree, "secret", path=path)
-    assert descriptors() == held
+    assert descriptors() <= held
 
 
 # -- what is no pattern, and what never ends ---------------------------------------------------
@@ -309,7 +309,7 @@ def test_fifty_thousand_files_are_searched_and_listed(tmp_path: Path) -> None:
     assert found[-1] == "[19900 more files; narrow glob or path, or raise limit]"
     assert search(tmp_path, "needle", path="f01") == ["f01/998.txt:1:needle"]
     assert len(search(tmp_path, "needle", glob="f0[0-4]/*")) == 5
-    assert descriptors() == held
+    assert descriptors() <= held
 
 
 # -- with ripgrep and without ------------------------------------------------------------------

@@ -107,7 +107,7 @@ def test_entries_that_nobody_reads_hold_nothing(place: Path) -> None:
     for _ in range(50):
         Workspace(place).entries()
         next(iter(Workspace(place).entries("sub")))
-    assert descriptors() == held
+    assert descriptors() <= held
 
 
 def test_a_folder_that_goes_while_it_is_walked_ends_its_part(way: str, place: Path) -> None:

@@ -383,7 +383,7 @@ def test_nothing_is_opened_deeper_than_a_hundred_folders(way: str, place: Path) 
     for call in (made.open, made.entries, lambda path: made.write(path, b"")):
         with pytest.raises(ToolError, match="more than 100 folders deep"):
             call("d/" * 400 + "x")
-    assert descriptors() == held
+    assert descriptors() <= held
     subprocess.run(["rm", "-rf", place / "d"], check=True)
 
 
@@ -403,7 +403,7 @@ def test_a_folder_swapped_for_a_link_leads_out_no_read_and_no_write(place: Path,
     with Swapping(
         place / "door", folder, lambda path: path.symlink_to(outside), lambda path: path.symlink_to("sub")
     ) as swapping:
-        for number in range(2_000):
+        for number in swapping.rounds(2_000):
             with contextlib.suppress(ToolError):
                 assert made.read("door/secret", 1_000) != SECRET
                 read += 1
@@ -417,7 +417,7 @@ def test_a_folder_swapped_for_a_link_leads_out_no_read_and_no_write(place: Path,
             if number % 100 == 0:
                 for entry in made.entries():
                     assert entry.size != len(SECRET)
-    assert swapping.times > 500
+    assert swapping.times >= 500
     assert read > 0
     assert wrote > 0
     assert refused > 0
@@ -435,7 +435,7 @@ def test_a_file_swapped_for_a_link_or_a_pipe_leads_out_no_read_and_no_write(plac
         lambda path: path.symlink_to("a.txt"),
         os.mkfifo,
     ) as swapping:
-        for _ in range(2_000):
+        for _ in swapping.rounds(2_000):
             try:
                 assert made.read("door", 1_000) == b"inside"
                 read += 1
@@ -443,7 +443,7 @@ def test_a_file_swapped_for_a_link_or_a_pipe_leads_out_no_read_and_no_write(plac
                 refused += 1
             with contextlib.suppress(ToolError):
                 made.write("door", b"inside")
-    assert swapping.times > 500
+    assert swapping.times >= 500
     assert read > 0
     assert refused > 0
     assert secret.read_bytes() == SECRET
@@ -460,13 +460,13 @@ def test_a_link_whose_target_is_swapped_leads_out_no_read_and_no_write(place: Pa
         (path / "secret").write_bytes(b"inside")
 
     with Swapping(place / "middle", folder, lambda path: path.symlink_to("../outside")) as swapping:
-        for _ in range(2_000):
+        for _ in swapping.rounds(2_000):
             with contextlib.suppress(ToolError):
                 assert made.read("link", 1_000) != SECRET
                 read += 1
             with contextlib.suppress(ToolError):
                 made.write("link", b"inside")
-    assert swapping.times > 500
+    assert swapping.times >= 500
     assert read > 0
     assert (tmp_path / "outside" / "secret").read_bytes() == SECRET
     assert os.listdir(tmp_path / "outside") == ["secret"]
