@@ -178,6 +178,9 @@ class Steered(Lived):
         QuestionError
             No such request, one that is settled, or another one than was seen.
         """
+        given.text("approve: question_id", question_id, empty="name the request")
+        given.switch("approve: lasting", lasting)
+        given.text("approve: digest", digest, none=True)
         await self._judge(question_id, True, "", lasting, digest)
 
     async def deny(self, question_id: str, reason: str = "", *, digest: str | None = None) -> None:
@@ -188,12 +191,12 @@ class Steered(Lived):
         QuestionError
             No such request, or one that is settled.
         """
+        given.text("deny: question_id", question_id, empty="name the request")
         given.text("deny: reason", reason)
+        given.text("deny: digest", digest, none=True)
         await self._judge(question_id, False, reason, False, digest)
 
     async def _judge(self, question_id: str, ok: bool, reason: str, lasting: bool, digest: str | None) -> None:
-        given.text("approve: question_id", question_id, empty="name the request")
-        given.switch("approve: lasting", lasting)
         runtime = await self.open()
         await self._admit(runtime)
         runtime.waits.approve(question_id, digest, ok=ok, reason=reason, lasting=lasting)

@@ -260,6 +260,19 @@ def usage(cls: type[Any], magic: str) -> str:
 _QUOTES = (('"', '"'), ("'", "'"), ("“", "”"))
 
 
+def _begins(text: str, whole: str) -> int:
+    """Return how many letters of a text are another one in whatever case; 0 where it begins otherwise.
+
+    Letter by letter: folding changes a text's length (ß and ss, İ and i̇).
+    """
+    wanted, folded = whole.casefold(), ""
+    for number, letter in enumerate(text, 1):
+        folded += letter.casefold()
+        if len(folded) >= len(wanted):
+            return number if folded == wanted else 0
+    return 0
+
+
 def target(text: str, names: list[str]) -> tuple[str, str]:
     """Split ``TARGET text``: the longest known name, quoted or not, another quoted name, or the first word.
 
@@ -277,11 +290,10 @@ def target(text: str, names: list[str]) -> tuple[str, str]:
     stripped = text.lstrip()
     for name in sorted({*names, "Team Leader", "leader"}, key=len, reverse=True):
         for opening, closing in (("", ""), *_QUOTES):
-            # Letter by letter, since folding may change a text's length (ß and ss).
-            whole = opening + name + closing
-            start, after = stripped[: len(whole)], stripped[len(whole) :]
-            if start.casefold() == whole.casefold() and (not after or after[0].isspace()):
-                return start[len(opening) : len(opening) + len(name)], after.lstrip(" \t").removeprefix("\n")
+            length = _begins(stripped, opening + name + closing)
+            after = stripped[length:]
+            if length and (not after or after[0].isspace()):
+                return stripped[len(opening) : length - len(closing)], after.lstrip(" \t").removeprefix("\n")
     for opening, closing in _QUOTES:
         if stripped.startswith(opening):
             end = stripped.find(closing, 1)

@@ -347,6 +347,8 @@ def _make(
     given.one_of("tool: audience", audience, ("leader", "member", "both"))
     given.switch("tool: side_effects", side_effects)
     given.one_of("tool: effect", effect, get_args(Effect))
+    if preview is not None and not callable(preview):
+        raise given.refused("tool: preview", preview, "use a function of the arguments and the desk, or None")
     tool_name = name if name is not None else str(getattr(function, "__name__", ""))
     if not re.fullmatch(_NAME_PATTERN, tool_name):
         raise ConfigError(

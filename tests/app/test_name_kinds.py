@@ -100,6 +100,22 @@ def fit(name: str) -> bool:
     return 0 < len(name) <= 100 and name == name.strip() and not any(bad in name for bad in FORBIDDEN)
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "split"),
+    [
+        ("i̇: ui_1 is it done?", "İ: UI_1", ("i̇: ui_1", "is it done?")),
+        ('"STRASSE_1" is it done?', "Straße_1", ("STRASSE_1", "is it done?")),
+        ("straße_1 is it done?", "STRASSE_1", ("straße_1", "is it done?")),
+        ("ﬁx_1 is it done?", "fix_1", ("ﬁx_1", "is it done?")),
+        ("ui_12 is it done?", "UI_1", ("ui_12", "is it done?")),
+    ],
+)
+def test_a_name_is_found_before_a_text_though_its_case_changes_its_length(
+    text: str, name: str, split: tuple[str, str]
+) -> None:
+    assert target(text, [name]) == split
+
+
 @settings(max_examples=1000)
 @given(st.lists(GOOD.map(str.strip).filter(fit), min_size=1, max_size=4), CASES, QUOTES, st.data())
 def test_whoever_is_named_is_found_by_exactly_that_name_in_any_case_and_in_quotes(

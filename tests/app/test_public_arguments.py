@@ -174,6 +174,8 @@ METHODS: dict[str, dict[str, Takes]] = {
     "ask": {"target": agent, "text": full, "timeout": none(number)},
     "send": {"target": agent, "text": full},
     "answer": {"question_id": full, "text": full},
+    "approve": {"question_id": full, "lasting": switch, "digest": none(text)},
+    "deny": {"question_id": full, "reason": text, "digest": none(text)},
     "stop": {"agent": none(agent), "reason": text},
     "terminate": {"agent": agent},
     "request": {"agent": agent, "turn": none(whole)},
@@ -210,6 +212,8 @@ TOOL: dict[str, Takes] = {
     "audience": words("leader", "member", "both"),
     "side_effects": switch,
     "scope": none(text),
+    "effect": words("", "read", "write", "run", "net"),
+    "preview": none(callable),
 }
 
 

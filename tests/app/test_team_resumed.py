@@ -60,6 +60,8 @@ async def refuses_every_act(reader: Team) -> None:
         "send": lambda: reader.send(1, "Hello."),
         "ask": lambda: reader.ask(1, "Are you there?"),
         "answer": lambda: reader.answer("ask_b", "Blue."),
+        "approve": lambda: reader.approve("ask_b"),
+        "deny": lambda: reader.deny("ask_b"),
         "stop": lambda: reader.stop(),
         "terminate": lambda: reader.terminate(1),
         "retry": lambda: reader.retry(),
