@@ -156,6 +156,11 @@ def reason(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
+def is_link(path: Path) -> bool:
+    """Say whether a path leads to something that lies elsewhere: a symbolic link, or a junction of Windows."""
+    return os.path.islink(path) or getattr(os.path, "isjunction", os.path.islink)(path)
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents where they are missing.
 

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..disk import Files, RealFiles, is_temporary, make_folder, reason
+from ..disk import Files, RealFiles, is_link, is_temporary, make_folder, reason
 from ..errors import ConversationError, ConversationLocked, ConversationNotFound, StorageError
 from ..events import ConversationFiled, Stamped
 from ..home import Home
@@ -313,9 +313,12 @@ class ConversationStore:
         return docs.index_entry(metadata)
 
     def _sweep(self, folder: Path) -> None:
-        """Remove unfinished files that a crash has left."""
+        """Remove unfinished files that a crash has left; not what a link leads to, which others may write too."""
         agents = folder / docs.AGENTS
-        for place in (folder, *(agents / name for name in self._listed(agents))):
+        numbered = [] if is_link(agents) else self._listed(agents)
+        for place in (folder, *(agents / name for name in numbered)):
+            if is_link(place):
+                continue
             for name in self._listed(place):
                 if is_temporary(name):
                     with contextlib.suppress(OSError):

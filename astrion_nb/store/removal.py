@@ -4,7 +4,7 @@ The folder gets a hidden name first: from then on there is no such conversation,
 is emptied under the conversation's lock, which went along with it. So what somebody is still at can be told from what
 a crash has left, and the next that comes by finishes the latter. The locks themselves go last, when nobody holds them
 any more: some network drives keep a file that is open. Whoever finds something gone already goes on: two that remove
-the same are no fault. Knows no index and no document.
+the same are no fault. Nothing is removed through a link: what it leads to is another's. Knows no index and no document.
 
 Source: decision 31.
 """
@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..disk import Files, reason
+from ..disk import Files, is_link, reason
 from ..errors import StorageError
 from ..lock import LockFile
 from .locks import LOCK, TURN, acquire
@@ -34,8 +34,11 @@ def remove(folder: Path, files: Files) -> None:
     ConversationLocked
         It is open, here or elsewhere.
     StorageError
-        The system refuses; under its hidden name something may be left, which :func:`sweep` tries again.
+        It is a link, and nothing was touched; or the system refuses: under its hidden name something may be left,
+        which :func:`sweep` tries again.
     """
+    if is_link(folder):
+        raise StorageError(f"{folder} is a link, and nothing is removed through one: remove the link itself")
     with acquire(folder, files):
         trash = folder.with_name(f".deleted-{folder.name}-{secrets.token_hex(4)}")
         try:
@@ -60,7 +63,7 @@ def sweep(conversations: Path, names: Iterable[str], files: Files) -> None:
     """
     for name in names:
         path = conversations / name
-        if _OURS.fullmatch(name) and path.is_dir() and not path.is_symlink():
+        if _OURS.fullmatch(name) and path.is_dir() and not is_link(path):
             with contextlib.suppress(StorageError):  # somebody is at it, or the disk cannot be written
                 _finish(path, files)
 
@@ -101,7 +104,7 @@ def _empty(folder: Path, files: Files, but: frozenset[str] = frozenset()) -> Non
         path = folder / name
         if name in but:
             continue
-        if path.is_dir() and not path.is_symlink():
+        if path.is_dir() and not is_link(path):
             _remove(path, files)
             continue
         try:
