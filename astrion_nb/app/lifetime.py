@@ -76,10 +76,16 @@ class Lived(Observed):
         if self._opened is None:
             self._opened = open_team(self._plan, self._observe, lambda: self.attended or self._watch.listened)
             self._loop = asyncio.get_running_loop()
+            self._watch.left = self._person_left
             for warning in self.warnings:
                 log.warning("%s", warning)  # on a script's standard error, in a kernel's log
         self._check_loop()
         return self._opened.runtime
+
+    def _person_left(self) -> None:
+        """Nobody listens any more: nothing waits for a person who is not there."""
+        if self._opened is not None and not self._closed and self._plan.access != "read":
+            self._opened.runtime.person_left()
 
     def _check_access(self) -> None:
         """Refuse what would change a conversation that is only read."""

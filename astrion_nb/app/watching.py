@@ -35,6 +35,8 @@ class Watch:
         self._listeners: set[asyncio.Queue[Stamped | None]] = set()
         self._views: tuple[Callable[[Stamped], None], ...] = ()
         self._closed = False
+        self.left: Callable[[], None] = lambda: None
+        """Called when nobody listens any more."""
 
     @property
     def listened(self) -> bool:
@@ -93,6 +95,8 @@ class Watch:
                 yield following.event
         finally:
             self._listeners.discard(queue)
+            if not self._listeners:
+                self.left()
 
     def close(self) -> None:
         """End every iteration once it has seen what there is."""

@@ -53,6 +53,7 @@ def go_on(team: TeamRuntime) -> None:
     if team.ending:
         return
     unread, team.unread = team.unread, frozenset()
+    team.waits.nobody_acts()
     for number, agent_state in tuple(state.agents.items()):
         if agent_state.open_calls and agent_state.status != "terminated":
             team.agent(number).wake(resume=True)

@@ -37,6 +37,8 @@ from .waits import Waits
 
 GRACE = 0.1
 """Seconds after which a loop that cancelled an agent has ended, or has not."""
+BACK = 0.5
+"""Seconds in which a person who stopped to listen may begin again, before nothing waits for a person any more."""
 _SLOWED = "; the endpoint asks to slow down (429, too many requests)"
 Outcome = Literal["completed", "failed", "stopped", "timed_out", "interrupted"]
 
@@ -94,6 +96,7 @@ class TeamRuntime:
         self.unread: frozenset[str] = frozenset()
         """Messages that begin a turn and were in a mailbox when the conversation was loaded, until the first run."""
         self._rest: asyncio.Future[None] | None = None
+        self._waiters = 0
         self._deadlines = 0
         self.fatal: Exception | None = None
 
@@ -263,13 +266,28 @@ class TeamRuntime:
         StorageError
             It could not be saved.
         """
-        while self._busy:
-            if self._rest is None:
-                self._rest = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._rest)
+        self._waiters += 1
+        try:
+            if self._busy:
+                self.person_left()
+            while self._busy:
+                if self._rest is None:
+                    self._rest = asyncio.get_running_loop().create_future()
+                await asyncio.shield(self._rest)
+        finally:
+            self._waiters -= 1
         if self.fatal is not None:
             raise self.fatal
         await self.bus.durable()
+
+    def person_left(self) -> None:
+        """Look soon whether a person can act: a person who left may come back, and one who waits begin to listen."""
+        asyncio.get_running_loop().call_later(BACK, self._nobody_acts)
+
+    def _nobody_acts(self) -> None:
+        """End what waits for a person where none can act, if somebody waits for the run (decision 55)."""
+        if self._waiters and self._busy and not self.ending:
+            self.waits.nobody_acts()
 
     def limit_run(self, seconds: float) -> Timer:
         """End the run when so many seconds have passed; a deadline of the order port, so it replays."""

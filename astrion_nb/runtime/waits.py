@@ -37,6 +37,8 @@ from .names import title_of
 
 NO_PERSON = "no person can act here"
 """How the reason or error of a question begins or goes on that needed a person where there was none."""
+NOBODY = f"{NO_PERSON}, so nobody can answer"
+"""The reason of a question that was left with a person where there is none any more."""
 NEEDS_PERSON = f"this question needs a person, and {NO_PERSON}"
 """How such a question is refused at once, before it is one."""
 PERSON_WAITS = "the person waits for"
@@ -392,7 +394,7 @@ class Waits:
         Where no person can act, or the person waits for the asker, it is closed instead.
         """
         if not self._human_can_act():
-            self.close(question, f"{NO_PERSON}, so nobody can answer")
+            self.close(question, NOBODY)
             return
         way = self.path(HUMAN_ID, question.asker)
         if way is not None:
@@ -400,6 +402,17 @@ class Waits:
             self.close(question, f"{PERSON_WAITS} {self._state.name_of(question.asker)} (human → {names})")
             return
         self._bus.publish(QuestionPassed(question.id))
+
+    def nobody_acts(self) -> None:
+        """Where no person can act, end what was left with the person: questions are closed, approvals denied."""
+        left = [question for question in self._state.open_questions() if question.answerer == HUMAN_ID]
+        if not left or self._human_can_act():
+            return
+        for question in left:
+            if question.approval is not None:
+                self.approve(question.id, None, ok=False, reason=NO_PERSON, lasting=False)
+            else:
+                self.close(question, NOBODY)
 
     # -- an agent's end -----------------------------------------------------------------
 
