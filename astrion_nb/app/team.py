@@ -11,15 +11,18 @@ Source: decisions 13–24, 29, 31, 55, 56.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import given
-from ..errors import ConfigError, RunFailed, TeamBusy
+from ..errors import ConfigError, RunFailed, TeamBusy, TeamError
 from ..home import Home, as_home
+from ..ids import HUMAN_ID
 from ..role import check_role
 from ..runtime.limits import Limits
+from ..runtime.team import TeamRuntime
 from ..state import summary
 from ..tools.permissions import Policy
 from ..tools.registry import Tool, tool
@@ -176,14 +179,32 @@ class Team(Steered):
                 "the team is at work: write to it (%send leader …, team.send), or end it (%astrion stop, team.stop)"
             )
         self._unanswered.clear()
-        led = self.leader == "human"
-        roles = [self._plan.roles.load(role_id) for role_id in self._plan.roles.chosen] if led else []
-        with begun(runtime, summary(text)):
-            if not led:
+        if self.leader == "human":
+            self._give(runtime, text)
+        else:
+            with begun(runtime, summary(text)):
                 runtime.person.say(text)
-            for role in roles:
-                runtime.port.create(role, None, text, source="user")
         await runtime.bus.durable()
+
+    def _give(self, runtime: TeamRuntime, text: str) -> None:
+        """Give the task of a person who leads to every agent there is, and to one of each chosen role that has none."""
+        there = [agent for agent in runtime.state.members() if agent.status != "terminated"]
+        held = Counter(agent.role_id for agent in there)
+        roles = [self._plan.roles.load(role_id) for role_id in self._plan.roles.chosen]
+        if not there and not roles:
+            raise TeamError(
+                "you lead this team and it has no agents any more: write to a role (%send ROLE text), which makes one"
+            )
+        for agent in there:
+            runtime.agent(agent.agent_id)  # its model may be gone: then nothing has happened
+        with begun(runtime, summary(text)):
+            for agent in there:
+                runtime.port.send(HUMAN_ID, agent.agent_id, text)
+            for role in roles:
+                if held[role.id]:
+                    held[role.id] -= 1
+                else:
+                    runtime.port.create(role, None, text, source="user")
 
     async def run(self, text: str, *, timeout: float | None = None) -> TeamResult:
         """Give the team a task and wait until everybody rests.
