@@ -20,6 +20,8 @@ from typing import Protocol
 
 from .errors import StorageError
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a system says that has no room left, on the disk or for this user."""
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES})
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.EISDIR})
 _BINARY = getattr(os, "O_BINARY", 0)

@@ -192,8 +192,11 @@ class ConversationStore:
         """
         folder = self._folder(conversation_id)
         removal.remove(folder, self._files)
-        with self._index.entries() as index:
-            index.pop(conversation_id, None)
+        try:
+            with self._index.entries() as index:
+                index.pop(conversation_id, None)
+        except StorageError as error:
+            _log.warning("%s is removed, and the list learns of it later: %s", conversation_id, error)
         self._tidy()
 
     async def rename(self, conversation_id: str, title: str) -> None:
@@ -212,7 +215,11 @@ class ConversationStore:
             apply(state, event, seq=stamped.seq, t=stamped.t)
             conversation.record(stamped)
         finally:
-            await conversation.close()
+            try:
+                await conversation.close()
+            except StorageError:
+                await conversation.abandon()  # nobody can close it again, and it would be open until the process ends
+                raise
 
     # ------------------------------------------------------------------ all of them
 

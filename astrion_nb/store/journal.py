@@ -131,6 +131,7 @@ class Journal:
         self._error: str | None = None
         self._turn = turn
         self._refusal: Refusal | None = None
+        self._abandoned: Refusal | None = None
         self._gone = False
         self._backlog: deque[Job] = deque()
         self._written: dict[Path, int] = {}
@@ -243,6 +244,10 @@ class Journal:
         self._kick()
         return job.result
 
+    def abandon(self) -> None:
+        """Write nothing any more: the next job, submitted as the last one, ends the thread."""
+        self._abandoned = Refusal(f"{self.path} was given up, and what was not saved by then is lost", for_good=True)
+
     def _closed(self) -> StorageError:
         return StorageError(f"{self.path} is closed; open the conversation again to go on")
 
@@ -309,8 +314,8 @@ class Journal:
 
     def _flush(self, *, sync: bool) -> bool:
         """Write what is not yet safe; return whether all of it is safe now."""
-        if self._refusal is not None:
-            self._error, self._gone = self._refusal
+        if refusal := self._abandoned or self._refusal:
+            self._error, self._gone = refusal
             return False
         try:
             if self._handle is not None and not self._files.leads_to(self.path, self._handle):

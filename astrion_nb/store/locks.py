@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from ..disk import Files, make_folder, replace_file
+from ..disk import NO_ROOM, Files, make_folder, replace_file
 from ..errors import ConversationLocked, StorageError
 from ..lock import LockFile, locked
 from .json_form import dump
@@ -154,6 +154,11 @@ def acquire(folder: Path, files: Files) -> Ownership:
     try:
         note = {"pid": os.getpid(), "started": _started(os.getpid()), "host": socket.gethostname()}
         replace_file(files, folder / OWNER, (dump(note),))
+    except StorageError as error:
+        # The lock is held all the same, and without a note others are told of "another process".
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NO_ROOM:
+            found.close()
+            raise
     except BaseException:
         found.close()
         raise

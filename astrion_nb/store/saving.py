@@ -214,6 +214,13 @@ class Conversation:
             if not self.closed:  # by a call before this one, which was cancelled
                 await asyncio.wrap_future(self._settle(last=True))
 
+    async def abandon(self) -> None:
+        """Give up the lock and end the thread after :meth:`close` has failed; what is not on disk yet is lost."""
+        if self._begin_close():
+            self._journal.abandon()
+            with contextlib.suppress(StorageError):
+                await asyncio.wrap_future(self._settle(last=True))
+
     def close_now(self, timeout: float | None = 10.0) -> None:
         """Close from where no event loop runs; see :meth:`close`.
 
