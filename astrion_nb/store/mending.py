@@ -279,9 +279,32 @@ def mend(state: TeamState, asked: Mapping[int, Mapping[str, str]]) -> Iterator[t
             question.reason = f"agent {question.answerer} does not exist"
         else:
             continue
-        question.status = "closed"
-        del state.waits[question.id]
-        yield question.asker, f"{question.id} is closed: {question.reason}"
+        yield _close(state, question)
+    for question in _circular(state):
+        question.reason = "it closes a circle in which everybody waits for ever"
+        yield _close(state, question)
+
+
+def _close(state: TeamState, question: Question) -> tuple[int, str]:
+    question.status = "closed"
+    del state.waits[question.id]
+    return question.asker, f"{question.id} is closed: {question.reason}"
+
+
+def _circular(state: TeamState) -> Iterator[Question]:
+    """Yield every question that would have been refused when it was asked: the latest of each circle (decision 56)."""
+    edges: dict[int, set[int]] = {}
+    for question in sorted(state.open_questions(), key=lambda one: (one.seq, one.created_at)):
+        reached, stack = set[int](), [question.answerer]
+        while stack:
+            node = stack.pop()
+            if node not in reached:
+                reached.add(node)
+                stack += edges.get(node, ())
+        if question.asker in reached:
+            yield question
+        else:
+            edges.setdefault(question.asker, set()).add(question.answerer)
 
 
 def _name(state: TeamState, agent: AgentState) -> None:

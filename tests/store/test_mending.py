@@ -22,11 +22,12 @@ from astrion_nb.errors import ConversationBroken
 from astrion_nb.llm.wire import wire_messages
 from astrion_nb.messages import Message, ToolCall
 from astrion_nb.runtime.request import request_of
-from astrion_nb.state import AgentState, TeamState
+from astrion_nb.state import AgentState, Question, TeamState
 from astrion_nb.store import documents as docs
 from astrion_nb.store.json_form import dump
 from astrion_nb.store.loading import load
-from astrion_nb.store.mending import LOST, is_sound, mended
+from astrion_nb.store.mending import LOST, is_sound, mend, mended
+from astrion_nb.testing.invariants import waits_form_no_circle
 
 pytestmark = pytest.mark.faults
 
@@ -287,3 +288,32 @@ def test_the_store_reads_real_files_too(tmp_path: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
     assert is_sound(load(tmp_path / "conv_test", RealFiles()).state.agents[1].messages)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 3)), max_size=8), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_of_questions_that_wait_in_a_circle_the_latest_is_closed_and_no_other(
+    asks: list[tuple[int, int]], numbered: bool
+) -> None:
+    state = TeamState()
+    for number in range(4):
+        state.agents[number] = AgentState(number, "role", "Role", f"Role_{number}", 1, f"r{number}")
+    for n, (asker, target) in enumerate(asks):
+        agent = state.agents[asker]
+        call = ToolCall(f"call_{n}", "ask_other_agent", "{}")
+        agent.messages.append(Message("assistant", "", f"msg_assistant_{n + 1:03d}", (call,)))
+        agent.messages.append(Message("tool", "x", f"msg_tool_{n + 1:03d}", tool_call_id=call.id))
+        agent.open_calls[call.id] = (call, float(n))
+        question = Question(f"q_{n}", asker, target, "?", call.id, call.name, n if numbered else 0, float(n))
+        state.questions[question.id] = state.waits[question.id] = question
+    notes = list(mend(state, {}))
+    assert waits_form_no_circle(state) == []
+    closed = [question for question in state.questions.values() if question.status == "closed"]
+    assert notes == [(question.asker, f"{question.id} is closed: {question.reason}") for question in closed]
+    assert list(mend(state, {})) == []
+    for question in closed:  # with what was open before it, it is a circle
+        assert "circle" in question.reason
+        before = [one for one in state.open_questions() if one.created_at < question.created_at]
+        state.waits = {one.id: one for one in (*before, question)}
+        assert waits_form_no_circle(state) != []
+        state.waits = {one.id: one for one in state.questions.values() if one.status == "open"}
