@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..disk import Files, RealFiles, is_link, is_temporary, make_folder, reason
+from ..disk import NO_ROOM, Files, RealFiles, is_link, is_temporary, make_folder, reason
 from ..errors import ConversationError, ConversationLocked, ConversationNotFound, StorageError
 from ..events import ConversationFiled, Stamped
 from ..home import Home
@@ -37,7 +37,7 @@ from .saving import Conversation, Loaded, settle_due
 from .version import SCHEMA_VERSION, check_version
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_NOT_TO_BE_WRITTEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_NOT_TO_BE_WRITTEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, *NO_ROOM})
 
 _log = logging.getLogger("astrion_nb.store")
 

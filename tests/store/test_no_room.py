@@ -83,3 +83,18 @@ def test_another_fault_of_the_disk_than_lack_of_room_still_refuses(tmp_path: Pat
         ConversationStore(home, files=Full(errno.EIO)).delete(conversation_id)
     assert ConversationStore(home).owner(conversation_id) is None
     assert (home.conversations / conversation_id / "messages.json").exists()
+
+
+@pytest.mark.parametrize("content", [None, b"{}", b"{nonsense"])
+def test_conversations_are_listed_where_there_is_no_room_for_the_index(
+    tmp_path: Path, full: Full, content: bytes | None
+) -> None:
+    home = Home(tmp_path)
+    ids = [stored(home), stored(home)]
+    expected = ConversationStore(home).list()
+    index = home.conversations / "index.json"
+    index.unlink() if content is None else index.write_bytes(content)
+    found = ConversationStore(home, files=full).list()
+    assert found == expected
+    assert [(entry.id, entry.status) for entry in found] == [(name, "active") for name in ids]
+    assert (index.read_bytes() if index.exists() else None) == content
