@@ -180,7 +180,9 @@ def _approvals(session: Session) -> list[str]:
 def approve(session: Session, arguments: Any, rest: str) -> None:
     """Allow a call that an agent asks for."""
     identifier = _request("approve", rest)
-    session.act(lambda team: team.approve(identifier, lasting=arguments.all))
+    behind = rest.strip()[len(identifier) :]
+    lasting = arguments.all or "--all" in _behind("approve", "request", _Approve, behind)
+    session.act(lambda team: team.approve(identifier, lasting=lasting))
     print(session.words.approved.format(id=identifier))
 
 
@@ -188,7 +190,7 @@ def approve(session: Session, arguments: Any, rest: str) -> None:
 def deny(session: Session, arguments: Any, rest: str) -> None:
     """Deny a call that an agent asks for; the agent reads the reason."""
     identifier = _request("deny", rest)
-    reason = rest.partition(identifier)[2].strip()
+    reason = rest.strip()[len(identifier) :].strip()
     session.act(lambda team: team.deny(identifier, reason))
     print(session.words.denied.format(id=identifier))
 
@@ -236,9 +238,7 @@ _Resume = make_dataclass(
 def resume(session: Session, arguments: Any, rest: str) -> None:
     """Open a stored conversation: says what was interrupted and who still waits."""
     identifier, behind = _stored("resume", rest)
-    said = set(behind.split())  # a flag behind the id is meant as one
-    if odd := sorted(said - set(options(_Resume))):
-        raise ConfigError(f"%astrion resume: it takes one conversation, and no {' '.join(odd)!r}")
+    said = _behind("resume", "conversation", _Resume, behind)
     read_only = arguments.read_only or "--read-only" in said
     take_over = arguments.take_over or "--take-over" in said
     if read_only and take_over:
@@ -267,10 +267,11 @@ _Archive = make_dataclass("_Archive", [("undo", bool, flag(False, "bring it back
 @command("archive", "ID", _Archive, stored.ids)
 def archive(session: Session, arguments: Any, rest: str) -> None:
     """Take a conversation out of the list, or bring it back with --undo; it keeps everything and can be resumed."""
-    identifier = _stored("archive", rest, alone=True)[0]
-    stored.archive(session, identifier, not arguments.undo)
+    identifier, behind = _stored("archive", rest)
+    undo = arguments.undo or "--undo" in _behind("archive", "conversation", _Archive, behind)
+    stored.archive(session, identifier, not undo)
     text = session.words
-    print((text.unarchived if arguments.undo else text.archived).format(id=identifier))
+    print((text.unarchived if undo else text.archived).format(id=identifier))
 
 
 @command("delete", "ID", None, stored.ids)
@@ -280,6 +281,14 @@ def delete(session: Session, arguments: Any, rest: str) -> None:
     text = session.words
     agents = text.count("agent", gone.agent_count)
     print(text.deleted.format(id=gone.id, title=gone.title or text.untitled, agents=agents))
+
+
+def _behind(name: str, what: str, arguments: type[Any], behind: str) -> set[str]:
+    """Return the flags behind an id, where they are meant as those before it."""
+    said = set(behind.split())
+    if odd := sorted(said - set(options(arguments))):
+        raise ConfigError(f"%astrion {name}: it takes one {what}, and no {' '.join(odd)!r}")
+    return said
 
 
 def _stored(name: str, rest: str, *, alone: bool = False) -> tuple[str, str]:

@@ -148,6 +148,8 @@ def test_a_conversation_is_renamed_archived_brought_back_and_deleted(kernel: Ker
     assert told[1] == f"  it is archived; %astrion archive --undo {first} brings it back into the list"
     assert kernel.ok("%ask Researcher_1 there?").result == "Seen."
     assert kernel.ok(f"%astrion archive --undo {first}").out == f"back in the list: {first}\n", "the open one too"
+    kernel.ok(f"%astrion archive {first}")
+    assert kernel.ok(f"%astrion archive {first} --undo").out == f"back in the list: {first}\n", "a flag behind the id"
     assert len(listed(kernel)) == 2
     assert kernel.ok(f"%astrion rename {first} Again").out == f"renamed: {first} is now Again\n"
     assert kernel.ok("print(team.state.title)").out == "Again\n"
