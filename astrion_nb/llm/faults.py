@@ -24,6 +24,8 @@ from ..messages import replace_surrogates
 
 _LONGEST = 400
 _WORDS = 100
+_LOOKED_AT = 20_000
+"""Characters of an explanation that any pattern looks at: some take time with the square of the length."""
 _HIDDEN = "[hidden]"
 
 _USER_INFO = re.compile(r"(?<=://)[^\s/@]+@")
@@ -60,12 +62,22 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= 4:
             text = text.replace(secret, _HIDDEN)
+    text = _head(text)
     text = _USER_INFO.sub("", text)
     text = _HEADER.sub(rf"\1{_HIDDEN}", text)
     text = _BEARER.sub(rf"\1 {_HIDDEN}", text)
     text = _KEY.sub(_HIDDEN, text)
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _head(text: str) -> str:
+    """Return what patterns look at of a text, without a word that the cut goes through: it may be half a key."""
+    cut = text[:_LOOKED_AT]
+    if len(cut) == len(text) or cut[-1].isspace():
+        return cut
+    word = cut.rsplit(None, 1)[-1]
+    return cut if len(word) > _LONGEST else cut[: -len(word)]
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -139,7 +151,7 @@ def from_status(
     """
     message, codes, _ = error_words(body)
     said = scrub(f"{message} ({codes})" if message and codes else message or codes or "no explanation", secrets)
-    known = f"{codes} {message}"
+    known = f"{_head(codes)} {_head(message)}"
     wait = retry_after(headers or {})
     at = f" at {where}" if where else ""
     if status in (400, 413, 422, 500) and _OVERFLOW.search(known):
@@ -168,6 +180,7 @@ def in_stream(event: Mapping[str, object], *, where: str = "", secrets: Iterable
     if not event.get("error") and event.get("object") != "error":
         return None
     _, codes, status = error_words(event)
+    codes = _head(codes)
     if status is None:
         status = 429 if "rate_limit" in codes else 400 if _OVERFLOW.search(codes) or _FILTER.search(codes) else 500
     return from_status(status, event, where=where, secrets=secrets)

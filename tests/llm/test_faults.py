@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from email.utils import formatdate
 from typing import Any
 
@@ -165,3 +166,23 @@ def test_every_error_of_ours_says_what_utf8_can_hold(said: str) -> None:
 
 def test_a_long_explanation_is_cut() -> None:
     assert len(scrub("x " * 5000)) <= 400
+
+
+@pytest.mark.parametrize(
+    "word", ["y", "<", "bearer ", "://a", "authorization: ", " \n", "insufficient", "sk-", "<script "]
+)
+@pytest.mark.parametrize("status", [400, 429])
+def test_an_explanation_of_megabytes_takes_no_time_whatever_it_repeats(word: str, status: int) -> None:
+    said = word * (4_000_000 // len(word))
+    began = time.process_time()
+    error = from_status(status, {"error": {"message": said, "code": said}}, secrets=["hidden-value"])
+    in_stream({"error": {"message": said, "code": said}})
+    assert time.process_time() - began < 1.0
+    assert len(str(error)) < 600
+
+
+def test_a_key_that_stands_where_a_long_explanation_is_cut_is_not_shown_in_part() -> None:
+    for before in range(19_970, 20_001):
+        assert "sw0rd" not in str(from_status(400, {"error": {"message": " " * before + "https://me:pa5sw0rd@host"}}))
+        said = "x" + " " * before + "known-secret-sw0rd-sw0rd"
+        assert "sw0rd" not in str(from_status(400, {"error": {"message": said}}, secrets=["known-secret-sw0rd-sw0rd"]))
