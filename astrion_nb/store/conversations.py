@@ -129,7 +129,7 @@ class ConversationStore:
             break
         lock = acquire(folder, self._files)
         try:
-            self._index.remember(folder.name, 0)
+            self._remember(folder.name, 0)
         except BaseException:
             lock.close()
             raise
@@ -166,7 +166,7 @@ class ConversationStore:
             self._sweep(folder)
             self._tidy()
             loaded = _load(folder, self._files)
-            self._index.remember(folder.name, max(loaded.state.agents))
+            self._remember(folder.name, max(loaded.state.agents))
         except BaseException:
             lock.close()
             raise
@@ -240,8 +240,10 @@ class ConversationStore:
                 found = dict(index)
         except StorageError as error:
             cause = error.__cause__
-            if not isinstance(cause, OSError) or cause.errno not in _NOT_TO_BE_WRITTEN:
+            if not isinstance(cause, OSError):
                 raise
+            if cause.errno not in _NOT_TO_BE_WRITTEN:
+                _log.warning("%s; the conversations are read one by one", error)
             found = {}
             broken = self._complete(found, names)
         out = []
@@ -290,6 +292,13 @@ class ConversationStore:
             settled=settled,
             ownership=lock,
         )
+
+    def _remember(self, conversation_id: str, highest: int) -> None:
+        """Note the last conversation; no fault of that small memory keeps one from being opened."""
+        try:
+            self._index.remember(conversation_id, highest)
+        except StorageError as error:
+            _log.warning("%s is open, and not remembered as the last one: %s", conversation_id, error)
 
     def _folder(self, conversation_id: str) -> Path:
         folder = self.home.conversations / conversation_id

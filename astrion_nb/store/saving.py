@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -21,8 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..disk import Files
-from ..errors import StorageError
+from ..disk import NO_ROOM, Files
+from ..errors import ConversationBroken, StorageError
 from ..events import FLEETING, AgentCreated, Event, QuestionAsked, RunEnded, RunStarted, Stamped, StatusChanged
 from ..ids import LEADER_ID
 from ..state import TeamState
@@ -30,6 +31,8 @@ from . import documents as docs
 from .journal import PAUSE, Durability, Journal
 from .json_form import dump
 from .locks import Ownership
+
+_log = logging.getLogger("astrion_nb.store")
 
 _SHOWN = frozenset({AgentCreated, QuestionAsked, RunEnded, RunStarted, StatusChanged})
 _SMALL = 1 << 16
@@ -121,6 +124,7 @@ class Conversation:
         self._written = dict(loaded.written)
         self._sizes = dict(loaded.sizes)
         self._size = sum(self._sizes.values())
+        self._behind = False  # the index
         self._folders: set[str] = {""}  # those that exist, as seen from the conversation's
         self._settling: concurrent.futures.Future[None] | None = None
         self._journal = Journal(
@@ -326,7 +330,7 @@ class Conversation:
             pieces.append((folder, docs.MESSAGES, _paced(chunks)))
         if LEADER_ID not in state.agents:
             entry = None  # nothing has been said yet
-        elif renamed or scopes:
+        elif renamed or scopes or self._behind:
             scopes[None] = state.own_seq
             if renamed:
                 pieces.append(("", docs.RUNTIME, _small(docs.runtime_document(state))))
@@ -363,7 +367,15 @@ class Conversation:
         except OSError as error:
             raise StorageError(f"{self.folder} cannot be synced ({error.strerror})") from error
         if entry is not None and self._settled is not None:
-            self._settled(entry, highest)
+            try:
+                self._settled(entry, highest)
+                self._behind = False
+            except (StorageError, ConversationBroken) as error:
+                if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
+                    raise  # there will be some again, and then nothing is behind
+                # A cache and a small memory: neither is a reason not to close, and the next settling tries again.
+                self._behind = True
+                _log.warning("%s is saved, and the list of conversations is behind: %s", self.id, error)
         self._written.update(scopes)  # last: what failed before is tried again
         yield
 
