@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +20,28 @@ if TYPE_CHECKING:
 # Far above any number of agents: the runtime's own gate says how many requests are in flight.
 _CONNECTIONS = 4096
 _KEEP_ALIVE = 30.0
+_REFUSAL = 1024 * 1024
+"""Bytes that are read of a refusal."""
+_PATIENCE = 3.0
+"""Seconds in which they have to come: the status is known, and says most."""
+
+
+class Refused(Exception):
+    """An endpoint's answer was no success.
+
+    Parameters
+    ----------
+    status : int
+    headers : mapping
+    body : object
+        Parsed JSON, or the text; what came of it.
+    """
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: object) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+        self.headers = headers
+        self.body = body
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +94,23 @@ class Client:
             httpx2.StreamError,
             aiohttp.ClientError,
             OSError,
+            Refused,
         )
-        self.status_error: type[BaseException] = openai.APIStatusError
+
+        async def look(response: httpx2.Response) -> None:
+            """Read a refusal here, in bounds: the SDK reads it to its end, which may never come."""
+            if response.is_success:
+                return
+            pieces, size = [], 0
+            with suppress(TimeoutError, *self.errors):
+                async with asyncio.timeout(_PATIENCE):
+                    async for piece in response.aiter_bytes():
+                        pieces.append(piece)
+                        size += len(piece)
+                        if size >= _REFUSAL:
+                            break
+            raise Refused(response.status_code, response.headers, _said(b"".join(pieces), response.charset_encoding))
+
         self._key = (loop, base_url, authorization)
         self.closed = False
         self._users = 0
@@ -88,6 +126,7 @@ class Client:
                 limits=httpx2.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEP_ALIVE),
                 # A redirect could carry the key to a host that nobody configured.
                 follow_redirects=False,
+                event_hooks={"response": [look]},
                 # No proxy stands between two processes of one machine.
                 trust_env=not loopback,
                 # No certificates are loaded for plain HTTP.
@@ -140,6 +179,18 @@ class Client:
                 "timeout": self._timeout(timeouts.read, connect=timeouts.connect, pool=timeouts.connect),
             },
         )
+
+
+def _said(body: bytes, charset: str | None) -> object:
+    """Return what a refusal says, parsed where it is JSON."""
+    try:
+        text = body.decode(charset or "utf-8", "replace").strip()
+    except LookupError:
+        text = body.decode("utf-8", "replace").strip()
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def abandon(clients: Mapping[asyncio.AbstractEventLoop, Client]) -> None:

@@ -18,11 +18,11 @@ import orjson
 
 from ..errors import ConfigError, ModelBroken, ModelError, ModelUnreachable
 from .assemble import Assembler, with_partial
-from .client import Client, Timeouts, abandon
+from .client import Client, Refused, Timeouts, abandon
 from .endpoint import Endpoint
 from .faults import from_status, in_stream, no_completion, scrub
 from .model import ModelRequest, StreamEvent, ThinkingMode
-from .sse import BodyDecoder
+from .sse import MOST, BodyDecoder, TooLong
 from .wire import ReasoningProfile, encode, wire_messages
 
 if TYPE_CHECKING:
@@ -181,11 +181,14 @@ class OpenAIModel:
             # A stream that was cut off is judged by what has come, see Assembler.finish.
             cut = True
             if stream is None or _is_timeout(_cause(error)):
-                problem = None if assembler.shown or assembler.ended else self._explain(error, client)
+                problem = None if assembler.shown or assembler.ended else self._explain(error)
             else:
                 said = (_parse(event) or {} for event in decoder.flush())
                 told = (in_stream(chunk, where=self.endpoint, secrets=self._secrets) for chunk in said)
                 problem = next(filter(None, told), None)
+        except TooLong:
+            what = f"the answer of {self.endpoint} holds a line, or an event, of more than {MOST >> 20} MB"
+            problem = ModelBroken(f"{what}; check base_url and what stands between")
         except RecursionError:
             problem = ModelBroken(f"the answer of {self.endpoint} is nested too deeply to be read")
         except RuntimeError:
@@ -226,14 +229,10 @@ class OpenAIModel:
                 "unset it, or use a local, scripted or replayed model"
             )
 
-    def _explain(self, error: BaseException, client: Client) -> ModelError:
-        response = getattr(error, "response", None)
-        if isinstance(error, client.status_error) and response is not None:
-            body = getattr(error, "body", None)
-            if body is None:
-                body = response.text
-            return from_status(response.status_code, body, response.headers, where=self.endpoint, secrets=self._secrets)
+    def _explain(self, error: BaseException) -> ModelError:
         cause = _cause(error)
+        if isinstance(cause, Refused):
+            return from_status(cause.status, cause.body, cause.headers, where=self.endpoint, secrets=self._secrets)
         said = scrub(str(cause) or type(cause).__name__, self._secrets)
         if _is_timeout(cause):
             return ModelUnreachable(

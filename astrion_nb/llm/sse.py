@@ -10,6 +10,12 @@ from __future__ import annotations
 _BOM = b"\xef\xbb\xbf"
 _BLANK = _BOM + b" \t\r\n"
 _HEAD = 2000
+MOST = 16 * 1024 * 1024
+"""Bytes of one event, or of a whole document: no answer is as long, and what never ends would fill the memory."""
+
+
+class TooLong(Exception):
+    """An event, or a line of one, does not end."""
 
 
 class EventDecoder:
@@ -18,16 +24,23 @@ class EventDecoder:
     Lines may end with LF, CRLF or CR, events may be cut anywhere, data may span several lines.
     """
 
-    __slots__ = ("_after_cr", "_data", "_parts", "_started")
+    __slots__ = ("_after_cr", "_data", "_held", "_parts", "_started")
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._data: list[bytes] = []
+        self._held = 0  # bytes of the event that is not complete
         self._after_cr = False
         self._started = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes; return the data of every event that they complete."""
+        """Take bytes; return the data of every event that they complete.
+
+        Raises
+        ------
+        TooLong
+            An event is longer than :data:`MOST`.
+        """
         if not data:
             return []
         if not self._started:
@@ -44,8 +57,11 @@ class EventDecoder:
         if b"\r" in data:
             self._after_cr = data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self._held += len(data)
         if b"\n" not in data:
             self._parts.append(data)
+            if self._held > MOST:
+                raise TooLong
             return []
         if self._parts:
             self._parts.append(data)
@@ -58,6 +74,12 @@ class EventDecoder:
         events: list[bytes] = []
         for line in lines:
             self._take(line, events)
+        if not self._data:
+            self._held = len(rest)
+        elif self._held > MOST:
+            self._held = len(rest) + sum(map(len, self._data))
+            if self._held > MOST:
+                raise TooLong
         return events
 
     def flush(self) -> list[bytes]:
@@ -90,15 +112,22 @@ class BodyDecoder:
         The first bytes, for whoever has to say what came instead of an answer.
     """
 
-    __slots__ = ("_document", "_events", "head")
+    __slots__ = ("_document", "_events", "_held", "head")
 
     def __init__(self) -> None:
         self.head = b""
         self._events = EventDecoder()
         self._document: list[bytes] | None = None
+        self._held = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes; return the data of every event that they complete."""
+        """Take bytes; return the data of every event that they complete.
+
+        Raises
+        ------
+        TooLong
+            An event, or the document, is longer than :data:`MOST`.
+        """
         if not self.head:
             data = data.lstrip(_BLANK)  # also of a byte order mark that comes in pieces
             if data.startswith(b"{"):
@@ -107,6 +136,9 @@ class BodyDecoder:
             self.head += data[:_HEAD]
         if self._document is not None:
             self._document.append(data)
+            self._held += len(data)
+            if self._held > MOST:
+                raise TooLong
             return []
         return self._events.feed(data)
 

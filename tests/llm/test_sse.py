@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from astrion_nb.llm.sse import BodyDecoder, EventDecoder
+from astrion_nb.llm.sse import MOST, BodyDecoder, EventDecoder, TooLong
 
 
 def decode(*pieces: bytes) -> list[bytes]:
@@ -68,3 +69,24 @@ def test_a_byte_order_mark_that_comes_in_pieces_costs_no_event_and_no_document(p
         events = [event for piece in pieces for event in decoder.feed(piece)]
         assert events + decoder.flush() == wanted
         assert decoder.head == body
+
+
+@pytest.mark.parametrize("begin", [b"data: ", b"", b"{", b"data: x\n"])
+@pytest.mark.parametrize("piece", [b"z" * 65_536, b"data: " + b"z" * 65_530 + b"\n"])
+def test_an_event_that_never_ends_is_given_up_and_not_kept_for_ever(begin: bytes, piece: bytes) -> None:
+    decoder = BodyDecoder()
+    decoder.feed(begin)
+    for _ in range((MOST - len(begin)) // len(piece)):
+        assert decoder.feed(piece) == []
+    with pytest.raises(TooLong):
+        decoder.feed(piece + piece)
+
+
+def test_what_is_no_event_and_events_one_by_one_may_be_any_number_of_bytes() -> None:
+    decoder = BodyDecoder()
+    ping, event = b": " + b"z" * 65_530 + b"\n\n", b"data: " + b"z" * 65_530 + b"\n\n"
+    for _ in range(MOST // len(ping) + 2):
+        assert decoder.feed(ping) == []
+        assert len(decoder.feed(event)) == 1
+        assert decoder.feed(event[:-1]) == []
+        assert len(decoder.feed(b"\n")) == 1
