@@ -24,6 +24,8 @@ DEEPEST = 64
 """Levels of JSON that are read; what writes it goes some hundred levels deep."""
 EARLIEST, LATEST = -62_000_000_000, 253_000_000_000
 """Seconds since the epoch that have a date in every zone: the years 5 to 9987."""
+LAST_SEQ = 2**63 - 1
+"""The greatest number of an event: beyond it numbers are read back as floats, by us and by others."""
 
 _LINE = 240
 """Characters of a fault that are told."""

@@ -15,7 +15,7 @@ from ..disk import Files, reason
 from ..errors import ConversationBroken, StorageError
 from ..events import Stamped, from_json, to_json
 from ..given import shown
-from .forms import check_event, fault, read_time
+from .forms import LAST_SEQ, check_event, fault, read_time
 from .json_form import awkward, dump_line, parse
 from .version import SCHEMA_VERSION, check_version
 
@@ -88,6 +88,8 @@ def read_journal(path: Path, files: Files) -> tuple[list[Stamped], int]:
             stamped = Stamped(record["seq"], read_time(record["t"]), from_json(record["event"]))
             if type(stamped.seq) is not int or stamped.seq <= last:
                 raise ValueError(f"number {shown(stamped.seq)} does not follow {last}")
+            if stamped.seq > LAST_SEQ:
+                raise ValueError(f"number {shown(stamped.seq)} is more than {LAST_SEQ}")
             check_event(stamped.event)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             said = f"{fault(error)} is missing" if isinstance(error, KeyError) else fault(error)

@@ -400,6 +400,11 @@ class _Reader:
         seq = data.get("seq", 0)
         if not isinstance(seq, int) or isinstance(seq, bool) or seq < 0:
             raise ConversationBroken(f"{self.folder / name}: 'seq' must be a number from 0, not {shown(seq)}")
+        if seq > forms.LAST_SEQ:
+            raise ConversationBroken(
+                f"{self.folder / name}: 'seq' must be at most {forms.LAST_SEQ}, not {shown(seq)}; "
+                "mend the file or put a copy back"
+            )
         return seq
 
     def _guard(self, name: str, restore: Callable[..., None], *arguments: Any) -> None:
