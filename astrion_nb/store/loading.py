@@ -21,7 +21,7 @@ from typing import Any
 from .. import ids
 from ..disk import Files, reason
 from ..errors import ConversationBroken, ConversationNotFound, StorageError
-from ..events import Stamped, scope
+from ..events import ConversationStarted, Stamped, scope
 from ..given import shown
 from ..ids import LEADER_ABBREVIATION, LEADER_ID, LEADER_NAME
 from ..messages import Message
@@ -145,6 +145,7 @@ class _Reader:
         self.messages = self._read(docs.MESSAGES, fast=True)
         if metadata is None and not events:
             raise ConversationNotFound(f"there is no conversation {self.folder.name} in {self.folder.parent}")
+        self._check_same(metadata, events)
         parts: list[Part] = []
         if metadata is not None:
             data = metadata
@@ -406,6 +407,16 @@ class _Reader:
                 "mend the file or put a copy back"
             )
         return seq
+
+    def _check_same(self, metadata: Mapping[str, Any] | None, events: list[Stamped]) -> None:
+        """Refuse a journal that begins another conversation than the documents are of: the two would be mixed."""
+        begins = events[0].event if events else None
+        named = metadata.get("id") if metadata is not None else None
+        if isinstance(begins, ConversationStarted) and named and begins.conversation_id != named:
+            raise ConversationBroken(
+                f"{self.folder / docs.JOURNAL}: is of the conversation {shown(begins.conversation_id)}, and "
+                f"{docs.METADATA} beside it of {shown(named)}; put the right one back, or take the journal out"
+            )
 
     def _guard(self, name: str, restore: Callable[..., None], *arguments: Any) -> None:
         """Turn a wrong value into an error that names the file."""
