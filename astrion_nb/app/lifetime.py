@@ -134,6 +134,10 @@ class Lived(Observed):
                 if opened is not None:
                     try:
                         await opened.models.close()
+                    except Exception as error:
+                        if self._put_away:
+                            raise
+                        log.warning("%s", error)  # beside what keeps the team from being put away, which is raised
                     finally:
                         opened.session.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from support.teams import go
 
 from astrion_nb import Team
 from astrion_nb.envelope import parse
-from astrion_nb.errors import ConfigError, ConversationLocked, TeamError
+from astrion_nb.errors import ConfigError, ConversationLocked, ScriptError, StorageError, TeamError
 from astrion_nb.home import Home
 from astrion_nb.store.conversations import ConversationStore
 from astrion_nb.testing import ScriptedModel, call, say
@@ -388,3 +389,32 @@ def test_an_interrupted_script_ends_at_once_and_leaves_its_team_stopped_and_whol
     assert [m["role"] for m in leader] == ["user", "assistant", "tool", "tool"]
     assert "cancelled while it ran" in leader[-1]["content"]
     assert document("runtime.json")["run"]["status"] == "stopped"
+
+
+def test_a_conversation_that_cannot_be_written_is_what_close_says_though_a_script_has_steps_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logging.getLogger("astrion_nb").disabled = False
+
+    async def main() -> None:
+        team = Team(model=ScriptedModel([say("One."), say("Never asked for.")]))
+        await team.run("Go.")
+        in_the_way = conversations()[-1] / "metadata.json"
+        in_the_way.mkdir()
+        with pytest.raises(StorageError):
+            await team.close()
+        assert "never asked for" in caplog.text
+        in_the_way.rmdir()
+        await team.close()
+
+    go(main)
+
+
+def test_a_script_with_steps_left_is_still_said_where_all_is_written() -> None:
+    async def main() -> None:
+        team = Team(model=ScriptedModel([say("One."), say("Never asked for.")]))
+        await team.run("Go.")
+        with pytest.raises(ScriptError, match="never asked for"):
+            await team.close()
+
+    go(main)
