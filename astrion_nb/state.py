@@ -53,6 +53,11 @@ def summary(text: str) -> str:
     return (text.strip().splitlines() or [""])[0][:SUMMARY_LENGTH]
 
 
+def title_line(text: str) -> str:
+    """Return a title that somebody gave in one line: breaks of lines are blanks."""
+    return " ".join(text.splitlines()).strip()
+
+
 @dataclass(slots=True)
 class Question:
     """A blocking question between agents, the leader and the person.

@@ -19,6 +19,7 @@ from typing import Any
 from .. import given
 from ..errors import ConversationNotFound
 from ..home import Home, as_home
+from ..state import title_line
 from ..store.conversations import ConversationStore, Entry
 from .shelf import conversations
 
@@ -47,7 +48,7 @@ def list(*, archived: bool = False, home: str | Path | Home | None = None) -> bu
 
 
 def rename(conversation_id: str, title: str, *, home: str | Path | Home | None = None) -> None:
-    """Give a conversation another title; no later task changes it any more.
+    """Give a conversation another title, of one line; no later task changes it any more.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def rename(conversation_id: str, title: str, *, home: str | Path | Home | None =
     given.text("conversations.rename: the title", title, empty=TITLE)
     store = ConversationStore(as_home("conversations.rename: home", home))
     _check(store, conversation_id)
-    _through(lambda: store.rename(conversation_id, title))
+    _through(lambda: store.rename(conversation_id, title_line(title)))
 
 
 def archive(conversation_id: str, archived: bool = True, *, home: str | Path | Home | None = None) -> None:

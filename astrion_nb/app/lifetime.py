@@ -19,6 +19,7 @@ from .. import given
 from ..errors import StorageError, TeamError
 from ..events import ConversationFiled, MessageAppended, RunEnded, Stamped
 from ..runtime.team import TeamRuntime
+from ..state import title_line
 from .observed import Observed
 from .opening import Opened, Plan, open_team
 from .result import TeamResult, team_result, unanswered
@@ -142,7 +143,7 @@ class Lived(Observed):
                         opened.session.close()
 
     async def rename(self, title: str) -> None:
-        """Give the conversation another title; no later task changes it any more.
+        """Give the conversation another title, of one line; no later task changes it any more.
 
         Raises
         ------
@@ -150,7 +151,7 @@ class Lived(Observed):
             It cannot be written.
         """
         given.text("rename: the title", title, empty="say the new title")
-        await self._file(ConversationFiled(title=title))
+        await self._file(ConversationFiled(title=title_line(title)))
 
     async def archive(self, archived: bool = True) -> None:
         """Archive the conversation, or bring it back; the team goes on either way.

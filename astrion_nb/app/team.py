@@ -23,7 +23,7 @@ from ..ids import HUMAN_ID
 from ..role import check_role
 from ..runtime.limits import Limits
 from ..runtime.team import TeamRuntime
-from ..state import summary
+from ..state import summary, title_line
 from ..tools.permissions import Policy
 from ..tools.registry import Tool, tool
 from .config import Config, in_call
@@ -148,7 +148,7 @@ class Team(Steered):
             config=self.config,
             roles=Roles(self.config, _roles(roles)),
             model=own,
-            title=title,
+            title=title_line(title) if title is not None else None,
             leader=leader,
             mode=mode,
             conversation=conversation,

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, TeamError
-from ..printable import clean
+from ..printable import clean, one_field
 from ..render.columns import aligned
+from ..state import title_line
 from . import stored
 from .args import Help, flag, options, parse, target, usage
 from .magic import MAGICS, Names, nothing
@@ -258,7 +259,7 @@ def rename(session: Session, arguments: Any, rest: str) -> None:
     if not title.strip():
         raise ConfigError("%astrion rename: say the new title: %astrion rename ID TITLE")
     stored.rename(session, identifier, title)
-    print(session.words.renamed.format(id=identifier, title=title))
+    print(session.words.renamed.format(id=identifier, title=one_field(title_line(title))))
 
 
 _Archive = make_dataclass("_Archive", [("undo", bool, flag(False, "bring it back"))])

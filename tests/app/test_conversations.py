@@ -94,7 +94,8 @@ def test_whatever_a_title_holds_it_is_kept_and_the_conversation_opens(tmp_path: 
         return
     conversations.rename(conversation, title, home=tmp_path)
     [entry] = conversations.list(home=tmp_path)
-    assert entry.title == title.encode("utf-8", "replace").decode() or entry.title == title
+    line = title.replace("\n", " ")
+    assert entry.title == line.encode("utf-8", "replace").decode() or entry.title == line
 
     async def run() -> None:
         async with Team(conversation=conversation, model=ScriptedModel([say("More.")]), home=tmp_path) as team:
@@ -126,6 +127,21 @@ def test_an_open_conversation_is_its_team_s_and_refused_to_everybody_else(tmp_pa
 
     conversation = asyncio.run(run())
     assert entries(tmp_path) == {conversation: ("Uno", "active")}
+
+
+@pytest.mark.parametrize("title", ["one\ntwo\n", "one\r\ntwo", "one\rtwo", "one\u2028two", "\x1cone\x85two"])
+def test_a_title_is_one_line_however_it_is_given(tmp_path: Path, title: str) -> None:
+    async def run() -> str:
+        async with Team(title, model=ScriptedModel([say("Seen.")]), home=tmp_path) as team:
+            await team.run("Look around.")
+            assert team.state.title == "one two"
+            await team.rename(f"{title} ")
+            assert team.state.title == "one two"
+            return team.conversation_id or ""
+
+    conversation = asyncio.run(run())
+    conversations.rename(conversation, f"Uno {title}", home=tmp_path)
+    assert [len(entry.title.splitlines()) for entry in conversations.list(home=tmp_path)] == [1]
 
 
 def test_a_team_that_is_renamed_and_archived_is_what_its_events_say_in_memory_and_on_the_disk(tmp_path: Path) -> None:

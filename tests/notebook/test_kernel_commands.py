@@ -163,6 +163,16 @@ def test_a_conversation_is_renamed_archived_brought_back_and_deleted(kernel: Ker
     assert gone.error.startswith(f"ConversationNotFound: there is no conversation '{first}'")
 
 
+def test_what_a_title_holds_for_a_terminal_is_not_printed_when_it_is_given(
+    kernel: Kernel, server: StrictServer
+) -> None:
+    play(server)
+    kernel.ok("%%team --wait\nLook around.")
+    identifier = kernel.ok("print(team.conversation_id)").out.strip()
+    told = kernel.ok(f"%astrion rename {identifier} a\x1b[2J\x07b \u202ec").out
+    assert told == f"renamed: {identifier} is now a\ufffd[2J\ufffdb \ufffdc\n"
+
+
 def test_a_conversation_at_work_is_renamed_and_archived_without_a_pause(kernel: Kernel, server: StrictServer) -> None:
     gate = Gate()
     play(server, member=[[gate, *text("Seen.")]])
