@@ -242,7 +242,8 @@ def ensure_builtin(home: Home | Path | str | None = None, lang: Language | None 
                 continue
             copied.append(role_id)
         memory = json.dumps({"offered": sorted(offered | shipped)}, ensure_ascii=False, indent=2)
-        write_atomic(home.offered_file, memory.encode())
+        # A lone surrogate, which has no UTF-8 form, stays the escape that it was read from.
+        write_atomic(home.offered_file, memory.encode("utf-8", "backslashreplace"))
     return tuple(copied)
 
 

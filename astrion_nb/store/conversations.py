@@ -272,7 +272,7 @@ class ConversationStore:
     def last(self) -> str | None:
         """Return the id of the conversation that was created or opened last, if it still exists."""
         name = self._index.last()
-        if name and _NAME.fullmatch(name) and (self.home.conversations / name).is_dir():
+        if name and _NAME.fullmatch(name) and _is_folder(self.home.conversations / name):
             return name
         return None
 
@@ -302,7 +302,7 @@ class ConversationStore:
 
     def _folder(self, conversation_id: str) -> Path:
         folder = self.home.conversations / conversation_id
-        if not _NAME.fullmatch(conversation_id) or not folder.is_dir():
+        if not _NAME.fullmatch(conversation_id) or not _is_folder(folder):
             raise ConversationNotFound(f"there is no conversation {conversation_id!r} in {self.home.conversations}")
         return folder
 
@@ -314,7 +314,7 @@ class ConversationStore:
             return []
         except OSError as error:
             raise StorageError(f"{folder} cannot be read ({reason(error)})") from error
-        return [name for name in names if _NAME.fullmatch(name) and (folder / name).is_dir()]
+        return [name for name in names if _NAME.fullmatch(name) and _is_folder(folder / name)]
 
     def _look(self, name: str) -> dict[str, Any] | None:
         """Read one conversation's line of the index from its folder; ``None`` for an empty one."""
@@ -350,6 +350,13 @@ class ConversationStore:
             return self._files.listdir(folder)
         except OSError:
             return []
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:  # what it lies in may not be looked into
+        raise StorageError(f"{path} cannot be read ({reason(error)})") from error
 
 
 def _load(folder: Path, files: Files) -> Loaded:

@@ -107,6 +107,8 @@ def check_message(message: Message) -> None:
     if message.metadata:
         if too_deep(message.metadata):
             raise ValueError("'metadata' is nested too deeply")
+        if isinstance(envelope_id := message.metadata.get("envelope_id"), dict | list):
+            raise ValueError(f"'envelope_id' is {shown(envelope_id)}; it must be a text")
         check_usage(message.metadata.get("usage"))
     if message.extra and too_deep(message.extra):
         raise ValueError("the message is nested too deeply")

@@ -167,6 +167,14 @@ def test_a_deleted_role_stays_deleted_and_a_new_shipped_one_is_offered(
         roles.builtin_ids.cache_clear()
 
 
+def test_a_memory_with_half_a_character_in_it_is_kept_and_written(home: Home) -> None:
+    home.offered_file.parent.mkdir(parents=True, exist_ok=True)
+    home.offered_file.write_bytes(b'{"offered": ["\\ud800"]}')
+    assert set(roles.ensure_builtin(home)) == set(NAMES)
+    assert json.loads(home.offered_file.read_bytes()) == {"offered": sorted([*NAMES, "\ud800"])}
+    assert roles.ensure_builtin(home) == ()
+
+
 def test_a_broken_memory_of_what_was_offered_costs_no_users_file(home: Home) -> None:
     roles.ensure_builtin(home, "en")
     mine = home.agents / "researcher.md"
