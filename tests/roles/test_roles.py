@@ -24,7 +24,9 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "roles"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home").create()
+    home = Home(tmp_path / "home")
+    home.agents.mkdir(parents=True)
+    return home
 
 
 def place(home: Home, case: str, role_id: str) -> Path:

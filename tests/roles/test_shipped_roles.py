@@ -136,7 +136,7 @@ def test_the_first_use_copies_the_roles_of_the_language(home: Home, monkeypatch:
 
 
 def test_a_users_file_is_never_replaced(home: Home) -> None:
-    home.create()
+    home.agents.mkdir(parents=True)
     mine = home.agents / "researcher.md"
     mine.write_text("---\nid: researcher\nname: Mine\ndescription: d\n---\n", encoding="utf-8")
     assert roles.ensure_builtin(home, "en") == ("code-reviewer", "full-stack-engineer", "ui-operator")
