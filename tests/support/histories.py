@@ -122,7 +122,7 @@ def _step(state: TeamState, publish: Any, step: str, number: int, text: str, val
     elif step == "status":
         words: list[ev.Status] = ["running", "waiting", "idle", "completed", "terminated"]
         publish(ev.StatusChanged(who, words[number % 5], "failed" if number % 5 == 2 else "", text))
-    elif step == "ask" and agent.open_calls:
+    elif step == "ask" and agent.open_calls and who != LEADER_ID:  # nobody asks himself
         call_id = next(iter(agent.open_calls))
         publish(ev.QuestionAsked(state.ids.free("ask", "uio"), who, LEADER_ID, text, call_id, "ask_master"))
     elif step == "answer" and question is not None:
