@@ -68,7 +68,7 @@ def _rows(before: tuple[Standing, ...], after: Standing, when: str) -> tuple[Tra
 TRANSITIONS: tuple[Transition, ...] = (
     *_rows((NEW,), RUNNING, "its first message wakes it"),
     *_rows((COMPLETED,), RUNNING, "a message begins another turn"),
-    *_rows(ENDED, RUNNING, "a message, an answer that is waited for, or a retry revives it"),
+    *_rows(ENDED, RUNNING, "a message or an answer that is waited for revives it, and a retry who failed"),
     *_rows((RUNNING,), WAITING, "it asks, and waits for the answer"),
     *_rows((WAITING,), RUNNING, "the last question it waits for is answered or closed"),
     *_rows((RUNNING,), COMPLETED, "it ended its turn with a text"),
