@@ -344,8 +344,11 @@ def test_a_turn_that_is_ended_at_any_moment_is_ended_as_told_on_the_disk_and_alt
         home = Home(folder)
         root = home.conversations.parent
         check()
-    assert phases == {"before the first token", "between tokens", "in a tool"}
-    assert all(told[word] > (count - 1) // 50 for word in ENDS), told
-    assert sum(map(bool, done)) > count // 8
-    assert sum(map(bool, saves)) > count // 20
-    assert sum(map(bool, looked)) > count // 8
+    every = {"before the first token", "between tokens", "in a tool"}
+    assert phases <= every
+    if count >= 100:  # few plays meet of each what chance gives them
+        assert phases == every
+        assert all(told[word] > (count - 1) // 50 for word in ENDS), told
+        assert sum(map(bool, done)) > count // 8
+        assert sum(map(bool, saves)) > count // 20
+        assert sum(map(bool, looked)) > count // 8

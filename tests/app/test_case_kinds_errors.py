@@ -324,4 +324,5 @@ def test_whatever_fails_is_told_with_its_cause_and_last_words_and_nothing_in_mem
 
     check()
     assert met == set(KINDS) if count > 100 else len(met) > 5
-    assert ends["told"] > count // 30, ends
+    if count >= 100:  # few plays meet of each what chance gives them
+        assert ends["told"] > count // 30, ends
